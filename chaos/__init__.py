@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults, histories, checkers and the explorer: how the promises are tested."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger: what must survive a crash, in etcd."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node's side of a switch: carry out directives, own the accelerators, acknowledge."""
