@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a command that the kernel kills when its parent dies: `python die_with_parent.py PARENT_PID COMMAND...`.
+"""Run a command that the kernel kills when its parent dies: `die_with_parent.py PARENT_PID COMMAND...`.
 
-A launcher of its own rather than a `preexec_fn`, which is not safe in a process with threads. The pid stays the
-same, since the command takes the launcher's place. Linux; prctl(2), PR_SET_PDEATHSIG. The "parent" is the *thread*
-that started the launcher: start it from one that lives as long as the process does.
+A launcher of its own rather than a `preexec_fn`, which is not safe in a process with threads. The pid stays
+the same, since the command takes the launcher's place. Linux; prctl(2), PR_SET_PDEATHSIG. The "parent" is the
+*thread* that started the launcher: start it from one that lives as long as the process does.
 """
 
 from __future__ import annotations

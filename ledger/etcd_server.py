@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which etcd server to use: its version, whether that version is sound, and where the binary is.
 
-Standard library only, since it runs before anything is installed. Sources of the judgement: etcd's own release
-notes and its post-mortem of the 3.5.0-3.5.2 data inconsistency.
+Standard library only, since it runs before anything is installed. Sources of the judgement: etcd's own
+release notes and its post-mortem of the 3.5.0-3.5.2 data inconsistency.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION_SECONDS = 20.0
 
 
 class EtcdServerError(Exception):
-    """An etcd server that cannot be had or does not run. `code` is for programs, `next_step` for the reader."""
+    """An etcd server that cannot be had or does not run: a code, the cause, and what to do next."""
 
     code = "ETCD_SERVER"
 
@@ -84,7 +84,7 @@ def judge(version: Version) -> Verdict:
     """Say what a version may be used for. Pure."""
     match version:
         case (3, 4, _):
-            return Verdict(Fitness.FORBIDDEN, "3.4 is at its end of life and its leases are not safe for a lock")
+            return Verdict(Fitness.FORBIDDEN, "3.4 is at its end of life and lacks fixes of its leases")
         case (3, 5, patch) if patch < 3:
             return Verdict(Fitness.FORBIDDEN, "3.5.0 to 3.5.2 can corrupt data after a crash")
         case (3, 5, patch) if patch < 23:
@@ -138,9 +138,9 @@ class EtcdBinary:
 
 
 def inspect(path: Path) -> EtcdBinary:
-    """Run `path --version`. Raises EtcdNotFoundError if there is no such file, EtcdUnsoundError if it is no etcd."""
+    """Run `path --version`. Raises EtcdNotFoundError if there is no file, EtcdUnsoundError if it is no etcd."""
     if not path.is_file():
-        raise EtcdNotFoundError(f"{path} is not a file", f"set {VARIABLE} to an etcd binary, or run `make setup`")
+        raise EtcdNotFoundError(f"{path} is not a file", f"name a binary in {VARIABLE}, or run `make setup`")
     try:
         done = subprocess.run(
             [str(path), "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=True
@@ -172,10 +172,10 @@ def _candidates(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
 
 
 def find_etcd(environ: Mapping[str, str] = os.environ, folder: Path = CHECKOUT_FOLDER) -> EtcdBinary:
-    """The etcd to use: `$TIMESLICE_ETCD`, else a sound one on PATH, else the one that `make setup` put in `folder`.
+    """The etcd to use: `$TIMESLICE_ETCD`, else a sound one on PATH, else the one that `make setup` fetched.
 
-    A binary that the variable names is used or refused, never passed over. Raises EtcdNotFoundError when there is
-    none, EtcdUnsoundError when the only ones must not be used.
+    A binary that the variable names is used or refused, never passed over. Raises EtcdNotFoundError when there
+    is none, EtcdUnsoundError when the only ones must not be used.
     """
     named = environ.get(VARIABLE)
     if named:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TCP ports for servers that this machine's tests and demos start.
 
-A port asked of the kernel (bind to 0, close) can be taken by anybody's outgoing connection before the server binds
-it, or while a killed server is down. So ports are taken from below the range that the kernel uses for those, and
-each is held against other users of this module by an abstract Unix socket, which ends with its process.
+A port asked of the kernel (bind to 0, close) can be taken by anybody's outgoing connection before the server
+binds it, or while a killed server is down. So ports are taken from below the range that the kernel uses for
+those, and each is held against other users of this module by an abstract Unix socket, which ends with its process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import socket
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 _FIRST = 10_000
 _ATTEMPTS = 2_000
@@ -30,7 +31,7 @@ class ReservedPorts:
     """
 
     def __init__(self, count: int, rng: random.Random | None = None) -> None:
-        # The system's generator, so that a test that seeds `random` does not make two runs choose the same ports.
+        # The system's generator: a test that seeds `random` must not make two runs choose the same ports.
         rng = rng or random.SystemRandom()
         last = max(_ephemeral_start(), _FIRST + 1_000)
         self._holds = contextlib.ExitStack()
@@ -62,7 +63,7 @@ class ReservedPorts:
         """Give the ports back."""
         self._holds.close()
 
-    def __enter__(self) -> ReservedPorts:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
