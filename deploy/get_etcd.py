@@ -7,9 +7,9 @@ The first of these that works, in this order:
 2. on Debian, the package of suite `trixie`, pinned to 3.5.16, from the mirror in the machine's own apt
    sources, by an apt configuration of its own under `.tools`, unpacked with `dpkg -x`. Nothing is installed
    and no service is enabled. What proves it is apt's signature check with the machine's own Debian keys;
-3. elsewhere, the official release archive of 3.5.21. What proves it is the SHA-256 below. It was not taken from
-   the archive's own site: independent projects pin these same digests, so an archive that was exchanged at its
-   source later is noticed.
+3. elsewhere, the official release archive of 3.5.21. What proves it is the SHA-256 below. It was not taken
+   from the archive's own site: independent projects pin these same digests, so an archive that is exchanged
+   at its source later is noticed.
 
 It is safe to run twice, and two at once. Standard library only.
 """

@@ -138,7 +138,7 @@ class EtcdBinary:
 
 
 def inspect(path: Path) -> EtcdBinary:
-    """Run `path --version`. Raises EtcdNotFoundError if there is no file, EtcdUnsoundError if it is no etcd."""
+    """Run `path --version`. EtcdNotFoundError if there is no file, EtcdUnsoundError if it is no etcd."""
     if not path.is_file():
         raise EtcdNotFoundError(f"{path} is not a file", f"name a binary in {VARIABLE}, or run `make setup`")
     try:
@@ -174,8 +174,8 @@ def _candidates(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
 def find_etcd(environ: Mapping[str, str] = os.environ, folder: Path = CHECKOUT_FOLDER) -> EtcdBinary:
     """The etcd to use: `$TIMESLICE_ETCD`, else a sound one on PATH, else the one that `make setup` fetched.
 
-    A binary that the variable names is used or refused, never passed over. Raises EtcdNotFoundError when there
-    is none, EtcdUnsoundError when the only ones must not be used.
+    A binary that the variable names is used or refused, never passed over. Raises EtcdNotFoundError when
+    there is none, EtcdUnsoundError when the only ones must not be used.
     """
     named = environ.get(VARIABLE)
     if named:

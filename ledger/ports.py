@@ -3,7 +3,8 @@
 
 A port asked of the kernel (bind to 0, close) can be taken by anybody's outgoing connection before the server
 binds it, or while a killed server is down. So ports are taken from below the range that the kernel uses for
-those, and each is held against other users of this module by an abstract Unix socket, which ends with its process.
+those, and each is held against other users of this module by an abstract Unix socket, which ends with its
+process.
 """
 
 from __future__ import annotations
