@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Account:
     """A pytest plugin; one for each session."""
 
