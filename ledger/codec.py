@@ -16,7 +16,6 @@ import types
 import typing
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
 from typing import Any, TypeVar
 
 from ledger.errors import RecordMalformed, RecordTooNew
@@ -76,7 +75,7 @@ def _to_json(record: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for field in _fields(type(record)):
         value = getattr(record, field.name)
-        if value is None or value == field.default and field.name != "version":
+        if value is None or (value == field.default and field.name != "version"):
             continue
         out[field.json_name] = field.encode(value)
     return out
@@ -93,8 +92,10 @@ def _from_json(cls: type[Any], data: Any) -> Any:
     return cls(**values)
 
 
-@cache
 def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+    known = _known.get(cls)
+    if known is not None:
+        return known
     hints = typing.get_type_hints(cls)
     out = []
     for field in dataclasses.fields(cls):
@@ -103,7 +104,10 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
         json_name = head + "".join(part.capitalize() for part in rest)
         zero = _zero(hints[field.name])
         out.append(_Field(field.name, json_name, zero, *code))
-    return tuple(out)
+    return _known.setdefault(cls, tuple(out))
+
+
+_known: dict[type[Any], tuple[_Field, ...]] = {}
 
 
 def _zero(hint: Any) -> Any:

@@ -115,6 +115,7 @@ class Blocked:
     reason: str = ""
     node: str = ""
     agent_revision: int = 0
+    killing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

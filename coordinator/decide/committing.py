@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""COMMITTING: state moves. It ends in a grant, or in a new epoch; never in a half-switched group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from coordinator.decide.decision import Decision, Grant, Verdict
+from coordinator.decide.numbers import next_token
+from coordinator.decide.queue import head_of
+from coordinator.decide.switch import (
+    all_say,
+    answers,
+    begin,
+    incoming_for,
+    incoming_ticket,
+    may_kill,
+    overtaken,
+    quarantine,
+    refuse_quarantined,
+    resident_of,
+)
+from coordinator.decide.view import GroupView
+from ledger.records import (
+    Ack,
+    Ended,
+    Failure,
+    Fault,
+    Holder,
+    Incoming,
+    Outcome,
+    Phase,
+    Pinned,
+    Resident,
+    ResidentKind,
+    Turn,
+)
+
+KILL_AT_ATTEMPT = 2
+"""A switch that has failed so often while MIXED kills what it can neither save nor restore: so this always ends."""
+
+
+def committing(view: GroupView) -> Verdict:
+    assert view.turn is not None and view.turn.value.incoming is not None
+    turn, incoming = view.turn.value, view.turn.value.incoming
+    acks = answers(view, turn)
+    if highest := overtaken(view, turn, acks):
+        why = f"An agent has seen epoch {highest}: prepare anew above it; nobody can say who is on."
+        return Verdict(begin(view, _as(turn, ResidentKind.UNKNOWN), incoming, why, kill=turn.kill, reported=highest))
+    for node in turn.nodes:
+        if node in acks and acks[node].outcome in (Outcome.FAILED, Outcome.REFUSED):
+            return Verdict(_failed(view, turn, node, acks[node]))
+    if all_say(turn, acks, Outcome.COMMITTED):
+        return Verdict(_finished(view, turn, acks))
+    missing = [node for node in turn.nodes if node not in acks]
+    gone = [node for node in missing if view.node(node).agent is None]
+    note = f"{len(acks)} of {len(turn.nodes)} nodes have committed {incoming.job or 'nobody'}."
+    if gone:
+        note += f" The agent of {gone[0]} is away: the switch is finished when it is back."
+    return Verdict(note=note)
+
+
+def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
+    assert turn.incoming is not None
+    incoming = turn.incoming
+    done = replace(
+        turn,
+        phase=Phase.IDLE,
+        incoming=None,
+        nodes=tuple(node for node in turn.nodes if node not in turn.leaving),
+        leaving=(),
+        attempt=0,
+        kill=False,
+        resident=_now_resident(turn, incoming),
+    )
+    ticket = incoming_ticket(view, turn)
+    deleting = view.spec is None or view.spec.value.deleting
+    if ticket is None or turn.paused or deleting:
+        why = f"All nodes have committed {incoming.job or 'nobody'}; nobody is there to be granted."
+        if ticket is not None:
+            done = replace(done, resident=Resident(ResidentKind.JOB, incoming.job))
+            why = f"All nodes have committed {incoming.job}; the group is paused or being deleted, so no grant."
+        return Decision(why, done, forget=turn.leaving)
+    token = next_token(view, turn)
+    lost = tuple(process for node in turn.nodes for process in acks[node].lost)
+    restored = any(acks[node].restored for node in turn.nodes)
+    held = replace(
+        done,
+        phase=Phase.HELD,
+        token=token,
+        holder=Holder(ticket.name, ticket.value.session, ticket.value.process),
+        resident=Resident(ResidentKind.JOB, ticket.name),
+    )
+    grant = Grant(ticket.name, ticket.create, token, restored, lost)
+    return Decision(f"All nodes have committed: {ticket.name} is on.", held, (grant,), forget=turn.leaving)
+
+
+def _now_resident(turn: Turn, incoming: Incoming) -> Resident:
+    """Who is on after a commit that grants nothing."""
+    if not incoming.job:
+        return Resident(ResidentKind.NOBODY)
+    old = resident_of(turn)
+    if not incoming.ticket_revision and old.job == incoming.job:  # put back: it keeps how its turn had ended
+        return replace(old, kind=ResidentKind.JOB)
+    if not incoming.ticket_revision:
+        return Resident(ResidentKind.JOB, incoming.job)
+    if incoming.cancelled:
+        return Resident(ResidentKind.JOB, incoming.job)
+    return Resident(ResidentKind.JOB, incoming.job, Ended.LOST, incoming.process)
+
+
+def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
+    """A new epoch: who is at fault decides who is to be on in it."""
+    assert turn.incoming is not None
+    incoming, resident = turn.incoming, resident_of(turn)
+    again = replace(_as(turn, ResidentKind.MIXED), attempt=turn.attempt + 1)
+    said = f"{node}: {ack.why}"
+    outgoing = ack.failure is Failure.NOT_SAVED or ack.fault is Fault.OUTGOING
+    if ack.failure is Failure.PROCESS_LOST and ack.job and ack.job != incoming.job:
+        health = quarantine(view, ack.job, f"lost: {said}")
+        return begin(view, again, incoming, f"{ack.job} is lost ({said}): prepare anew.", health=health)
+    if outgoing and again.attempt >= KILL_AT_ATTEMPT:
+        return begin(view, again, Incoming(), f"Nothing helps ({said}): kill what cannot be saved.", kill=True)
+    if outgoing and resident.ended is Ended.LOST:
+        return begin(view, again, incoming, f"A lost job is not saved ({said}): prepare anew.", kill=may_kill(view))
+    if outgoing and (job := ack.job or resident.job):
+        back = replace(again, pinned=Pinned(job, said))
+        return begin(view, back, Incoming(job), f"{job} is not saved ({said}): put it back; it is pinned.")
+    if incoming.job and (ack.fault is Fault.INCOMING or ack.failure is not Failure.NONE):
+        ticket = incoming_ticket(view, turn)
+        following = head_of(view, turn, beside=incoming.job)
+        return begin(
+            view,
+            again,
+            incoming_for(following),
+            f"{incoming.job} is not brought back ({said}): it is quarantined; prepare anew.",
+            tickets=(refuse_quarantined(ticket, said),) if ticket else (),
+            health=quarantine(view, incoming.job, said),
+        )
+    return begin(view, again, incoming, f"The commit failed ({said}): prepare anew.", kill=turn.kill)
+
+
+def _as(turn: Turn, kind: ResidentKind) -> Turn:
+    return replace(turn, resident=replace(resident_of(turn), kind=kind))

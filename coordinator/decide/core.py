@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`decide`: from the picture of a group to the one next step, if there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.decide.committing import committing
+from coordinator.decide.decision import Decision, Remove, Verdict
+from coordinator.decide.held import held
+from coordinator.decide.idle import idle
+from coordinator.decide.numbers import new_turn
+from coordinator.decide.preparing import preparing
+from coordinator.decide.releasing import releasing
+from coordinator.decide.view import GroupView
+from ledger.records import Phase
+
+
+def decide(view: GroupView) -> Verdict:
+    """The next step of a group, or what it waits for.
+
+    Pure: equal views give equal verdicts, on every replica. A decision is written as one transaction that compares
+    the turn, so that of several replicas which decide alike only one succeeds and the others see its write.
+    """
+    if view.turn is None:
+        if view.spec is None:
+            return Verdict(note="There is no such group.")
+        return Verdict(Decision("The group begins; nobody can say who is on its devices.", new_turn(view)))
+    match view.turn.value.phase:
+        case Phase.IDLE:
+            return idle(view)
+        case Phase.HELD:
+            return _with_next(view, held(view))
+        case Phase.PREPARING:
+            return preparing(view)
+        case Phase.COMMITTING:
+            return committing(view)
+        case Phase.RELEASING:
+            return releasing(view)
+
+
+def then_decide(view: GroupView, decision: Decision) -> Decision:
+    """``decision``, and what follows from it, as one transaction: a yield that begins the next switch at once.
+
+    Only where both touch different tickets and the first leaves the turn IDLE: else ``decision`` alone. Who loses the
+    guard of the second's ticket applies the first alone (protocol rule 35).
+    """
+    if decision.turn is None or decision.turn.phase is not Phase.IDLE or view.turn is None:
+        return decision
+    gone = {change.job for change in decision.tickets if isinstance(change, Remove)}
+    after = replace(
+        view,
+        turn=replace(view.turn, value=decision.turn),
+        tickets=tuple(one for one in view.tickets if one.name not in gone),
+    )
+    second = idle(after).decision
+    if second is None or second.turn is None or second.turn.phase is not Phase.PREPARING:
+        return decision
+    return replace(
+        second,
+        why=f"{decision.why} {second.why}",
+        tickets=decision.tickets + second.tickets,
+        spec_mod=decision.spec_mod or second.spec_mod,
+    )
+
+
+def _with_next(view: GroupView, verdict: Verdict) -> Verdict:
+    if verdict.decision is None:
+        return verdict
+    return replace(verdict, decision=then_decide(view, verdict.decision))

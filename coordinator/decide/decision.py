@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `decide` answers: one guarded transaction to be, or the waits after which it wants to be asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ledger.records import Directive, Job, Process, Ticket, Turn
+
+
+class WaitKind(Enum):
+    """What is waited for. Durations are measured by who waits, from when it first saw the reason (protocol rule 24)."""
+
+    ANSWER = "answer"  # of the agents to a PREPARE
+    BACKOFF = "backoff"  # before a refused switch is tried again
+    GRACE = "grace"  # in which a lost holder may still resist
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait of ``ms`` milliseconds. ``key`` names the occasion, so that another occasion is another wait."""
+
+    kind: WaitKind
+    key: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The WAITING ticket becomes GRANTED."""
+
+    job: str
+    create: int
+    token: int
+    restored: bool = False
+    lost: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The WAITING ticket becomes REFUSED; ``reason`` is one of docs/errors.md."""
+
+    job: str
+    create: int
+    reason: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The ticket is deleted."""
+
+    job: str
+    create: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new ticket. Granted at once only under the guard that the queue is empty."""
+
+    job: str
+    ticket: Ticket
+
+
+TicketChange = Grant | Refuse | Remove | Create
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One transaction. It is always guarded by the turn's mod revision and by each touched ticket's create revision.
+
+    Attributes:
+        why: one sentence: what is decided, and why.
+        turn: the turn's new value; None leaves it as it is (but it is still compared).
+        directives: for each node that is told something new.
+        health: for each job whose record changes.
+        spec_mod: if set, the spec must still have this mod revision.
+        queue_empty: the queue must be empty.
+        claim: devices to be claimed, by node; each must be free.
+        unclaim: devices to be given up, by node.
+        forget: nodes on which the group's directive, acknowledgement and processes are deleted.
+        remove_group: the group goes, with all that is its own.
+    """
+
+    why: str
+    turn: Turn | None = None
+    tickets: tuple[TicketChange, ...] = ()
+    directives: Mapping[str, Directive] = field(default_factory=dict)
+    health: Mapping[str, Job] = field(default_factory=dict)
+    spec_mod: int = 0
+    queue_empty: bool = False
+    claim: tuple[tuple[str, str], ...] = ()
+    unclaim: tuple[tuple[str, str], ...] = ()
+    forget: tuple[str, ...] = ()
+    remove_group: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer for one view.
+
+    Attributes:
+        decision: what is to be written, or None.
+        waits: when one of these has passed, ask again.
+        note: one sentence on where the group stands, for people.
+    """
+
+    decision: Decision | None = None
+    waits: frozenset[Wait] = frozenset()
+    note: str = ""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IDLE: nobody holds the turn. Put the group in order, then serve the head of the queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.decide.committing import KILL_AT_ATTEMPT
+from coordinator.decide.decision import Decision, Grant, Remove, Verdict, Wait, WaitKind
+from coordinator.decide.numbers import next_token
+from coordinator.decide.queue import head_of
+from coordinator.decide.spec import deleted, respecified
+from coordinator.decide.switch import (
+    away,
+    begin,
+    incoming_for,
+    may_kill,
+    overtaken,
+    policy_of,
+    refuse_quarantined,
+    resident_of,
+)
+from coordinator.decide.view import GroupView
+from ledger import defaults
+from ledger.kept import Kept
+from ledger.records import (
+    Ended,
+    GroupSpec,
+    Holder,
+    Incoming,
+    Phase,
+    Resident,
+    ResidentKind,
+    Ticket,
+    TicketState,
+    Turn,
+)
+
+BACKOFF_MS = 1_000
+BACKOFF_MAX_MS = 60_000
+REFUSED_AT_ONCE = 50
+"""How many tickets one transaction refuses."""
+
+
+def idle(view: GroupView) -> Verdict:
+    assert view.turn is not None
+    turn = view.turn.value
+    if highest := overtaken(view, turn, {}):
+        unknown = replace(resident_of(turn), kind=ResidentKind.UNKNOWN)
+        why = f"An agent has seen epoch {highest}: nobody can say who is on."
+        return Verdict(Decision(why, replace(turn, epoch=highest, resident=unknown)))
+    for ticket in view.tickets:
+        if ticket.value.state is TicketState.GRANTED:
+            why = f"{ticket.name} has a grant, but nobody holds the turn: it does not count."
+            return Verdict(Decision(why, turn, (Remove(ticket.name, ticket.create),)))
+    if view.spec is None or view.spec.value.deleting:
+        return deleted(view, turn)
+    if view.spec.mod != turn.generation:
+        change = respecified(view, turn, view.spec)
+        if change.decision is not None:
+            return change
+        verdict = _in_order(view, turn, view.spec)
+        return verdict if verdict.decision else replace(verdict, note=f"{verdict.note} {change.note}".strip())
+    return _in_order(view, turn, view.spec)
+
+
+def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
+    """What has to be put right before anybody is served, with the spec in force."""
+    if spec.mod == turn.generation and not turn.leaving and (surplus := _surplus_claims(view, spec.value)):
+        why = "Claims on devices that the group does not have any more."
+        return Verdict(Decision(why, unclaim=surplus, spec_mod=spec.mod))
+    if turn.pinned and view.processes_revision(turn.nodes) > turn.pinned.processes_revision:
+        why = f"The processes of {turn.pinned.job} have changed: it is not pinned any more."
+        return Verdict(Decision(why, replace(turn, pinned=None, attempt=0)))
+    barred = [(one, view.quarantined(one.name)) for one in view.waiting()]
+    refused = tuple(refuse_quarantined(one, why) for one, why in barred if why is not None)[:REFUSED_AT_ONCE]
+    if refused:
+        return Verdict(Decision("Tickets of quarantined jobs are refused.", turn, refused))
+    if turn.paused:
+        return Verdict(note="The group is paused.")
+    return _serve(view, turn)
+
+
+def _serve(view: GroupView, turn: Turn) -> Verdict:
+    resident, head = resident_of(turn), head_of(view, turn)
+    if head and resident == Resident(ResidentKind.JOB, head.name):
+        return Verdict(_free_path(view, turn, head))
+    if head is None and resident.kind in (ResidentKind.JOB, ResidentKind.NOBODY) and resident.ended is Ended.CLEAN:
+        return Verdict(note=_quiet(turn, resident))
+    lost = resident.ended is Ended.LOST and resident.kind is not ResidentKind.NOBODY
+    grace = Wait(WaitKind.GRACE, turn.token, defaults.lost_grace_ms(policy_of(view)))
+    grace_over = lost and grace in view.passed
+    waits = {grace} if lost and not grace_over else set()
+    if head is None and resident.kind is ResidentKind.JOB and lost and not grace_over and not turn.kill:
+        return Verdict(waits=frozenset(waits), note=f"{resident.job} is lost; its grace runs.")
+    mixed = resident.kind is ResidentKind.MIXED
+    desperate = mixed and turn.attempt >= KILL_AT_ATTEMPT
+    kill = turn.kill or desperate or (grace_over and may_kill(view))
+    if turn.pinned and head is None and not mixed and not kill:
+        return Verdict(waits=frozenset(waits), note=_quiet(turn, resident))
+    held_back = _held_back(view, turn, waits, grace_over=grace_over)
+    if held_back is not None:
+        return held_back
+    if (missing := away(view, turn)) is not None:
+        return Verdict(waits=frozenset(waits), note=f"Blocked by {missing}: its agent is away.")
+    draining = next((node for node in turn.nodes if view.node(node).draining), None)
+    if head and draining is not None:
+        return Verdict(waits=frozenset(waits), note=f"Blocked by {draining}: it is being drained.")
+    on = incoming_for(None if desperate else head)
+    if turn.pinned and mixed and head is None and not kill:
+        on = Incoming(turn.pinned.job)  # half switched: it is put back
+    why = f"Next is {on.job}." if on.job else "Nobody is next: the devices are cleared."
+    return Verdict(begin(view, turn, on, why, kill=kill))
+
+
+def _free_path(view: GroupView, turn: Turn, head: Kept[Ticket]) -> Decision:
+    """The head is able to run already, and ended its last turn cleanly: nothing has to move."""
+    token = next_token(view, turn)
+    holder = Holder(head.name, head.value.session, head.value.process)
+    held = replace(turn, phase=Phase.HELD, token=token, holder=holder)
+    return Decision(f"{head.name} is still on: granted.", held, (Grant(head.name, head.create, token),))
+
+
+def _held_back(view: GroupView, turn: Turn, waits: set[Wait], *, grace_over: bool) -> Verdict | None:
+    """A refused switch is tried again on an event of the node at fault, or after a while, or when the grace is over."""
+    if not turn.blocked or not turn.attempt:
+        return None
+    agent = view.node(turn.blocked.node).agent
+    event = (agent.mod if agent else 0) != turn.blocked.agent_revision
+    backoff = Wait(WaitKind.BACKOFF, turn.epoch, min(BACKOFF_MS * 2 ** min(turn.attempt - 1, 6), BACKOFF_MAX_MS))
+    if event or backoff in view.passed or (grace_over and not turn.blocked.killing):
+        return None
+    return Verdict(waits=frozenset(waits | {backoff}), note=f"Blocked by {turn.blocked.node}: {turn.blocked.reason}.")
+
+
+def _surplus_claims(view: GroupView, spec: GroupSpec) -> tuple[tuple[str, str], ...]:
+    wanted = {(one.node, device) for one in spec.nodes for device in one.devices}
+    have = [(node, device) for node in sorted(view.nodes) for device in view.claimed(node)]
+    return tuple(claim for claim in have if claim not in wanted)[:100]
+
+
+def _quiet(turn: Turn, resident: Resident) -> str:
+    if turn.pinned:
+        return f"{turn.pinned.job} is pinned ({turn.pinned.reason}): only its own tickets are served."
+    return f"{resident.job} may go on at no cost." if resident.job else "Nobody is on."

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RELEASING: a switch that was given up is taken back, on every node that may have begun it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.decide.decision import Decision, Verdict
+from coordinator.decide.switch import all_say, answers, overtaken, release, resident_of
+from coordinator.decide.view import GroupView
+from ledger.records import Outcome, Phase, ResidentKind
+
+
+def releasing(view: GroupView) -> Verdict:
+    assert view.turn is not None
+    turn = view.turn.value
+    acks = answers(view, turn)
+    if highest := overtaken(view, turn, acks):
+        unknown = replace(turn, resident=replace(resident_of(turn), kind=ResidentKind.UNKNOWN))
+        why = f"An agent has seen epoch {highest}: release again above it; nobody can say who is on."
+        return Verdict(release(view, unknown, why, reported=highest))
+    if all_say(turn, acks, Outcome.RELEASED):
+        pinned = turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes))
+        after = replace(turn, phase=Phase.IDLE, incoming=None, pinned=pinned, kill=False)
+        return Verdict(Decision("All nodes have released: the resident is as it was.", after))
+    missing = next((node for node in turn.nodes if node not in acks and view.node(node).agent is None), None)
+    if missing is None:
+        return Verdict(note="The switch is being released.")
+    return Verdict(note=f"Blocked by {missing}: its agent is away, and may have begun the switch that is released.")

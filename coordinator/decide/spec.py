@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's wish becoming its state: a new spec adopted, or the group removed (protocol rules 4, 11 and 27)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.decide.decision import Decision, Refuse, Verdict
+from coordinator.decide.switch import resident_of
+from coordinator.decide.view import GroupView
+from ledger.kept import Kept
+from ledger.records import GroupSpec, ResidentKind, TicketState, Turn
+
+AT_ONCE = 100
+"""How many claims or tickets one transaction takes."""
+
+
+def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
+    """Claim the new devices, then adopt the spec; or a note on why it waits: the group goes on as it is in force."""
+    wanted = [(one.node, device) for one in spec.value.nodes for device in one.devices]
+    free: list[tuple[str, str]] = []
+    for node, device in wanted:
+        claim = view.node(node).claims.get(device)
+        if claim is None:
+            free.append((node, device))
+        elif claim.value.group != view.name:
+            return Verdict(note=f"The new spec waits: {device} of {node} belongs to group {claim.value.group}.")
+    if free:
+        why = "Devices of the new spec are claimed."
+        return Verdict(Decision(why, claim=tuple(free[:AT_ONCE]), spec_mod=spec.mod))
+    names = {one.node for one in spec.value.nodes}
+    leaving = tuple(node for node in turn.nodes if node not in names)
+    parked = view.parked_on(leaving)
+    if parked and not spec.value.force:
+        return Verdict(note=f"The new spec waits: {', '.join(parked)} would leave state behind; --force adopts it.")
+    after = replace(
+        turn,
+        resident=replace(resident_of(turn), kind=ResidentKind.UNKNOWN),
+        nodes=tuple(sorted(names | set(turn.nodes))),
+        leaving=leaving,
+        generation=spec.mod,
+        attempt=0,
+        blocked=None,
+        pinned=None,
+    )
+    return Verdict(Decision("The new spec is adopted; a switch will show who is on.", after, spec_mod=spec.mod))
+
+
+def deleted(view: GroupView, turn: Turn) -> Verdict:
+    """Refuse who waits; when nobody is in the queue any more the group goes."""
+    waiting = [one for one in view.tickets if one.value.state is TicketState.WAITING]
+    if waiting:
+        refusals = tuple(
+            Refuse(one.name, one.create, "GROUP_DELETING", f"The group {view.name} is being deleted.")
+            for one in waiting[:AT_ONCE]
+        )
+        return Verdict(Decision("The group is being deleted: its waiters are refused.", turn, refusals))
+    if view.tickets:
+        return Verdict(note="The group is being deleted: refused tickets have yet to be taken back.")
+    parked = view.parked_on(turn.nodes)
+    resident = resident_of(turn)
+    left = [job for job in parked if not (resident.kind is ResidentKind.JOB and resident.job == job)]
+    if left and not (view.spec and view.spec.value.force):
+        return Verdict(note=f"The deletion waits: {', '.join(left)} would leave state behind.")
+    claims = tuple((node, device) for node in sorted(view.nodes) for device in view.claimed(node))
+    if len(claims) > AT_ONCE:
+        return Verdict(Decision("Claims of a group that is being deleted.", unclaim=claims[:AT_ONCE]))
+    return Verdict(
+        Decision(
+            "The group is deleted.",
+            queue_empty=True,
+            unclaim=claims,
+            forget=tuple(sorted(view.nodes)),
+            remove_group=True,
+            spec_mod=view.spec.mod if view.spec else 0,
+        )
+    )

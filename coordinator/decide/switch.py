@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pieces of a switch that several phases share: beginning one, giving one up, and reading its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from coordinator.decide.decision import Decision, Refuse, TicketChange
+from coordinator.decide.numbers import next_epoch
+from coordinator.decide.view import GroupView
+from ledger import defaults
+from ledger.kept import Kept
+from ledger.records import (
+    Ack,
+    Blocked,
+    Directive,
+    DirectiveKind,
+    Ended,
+    Health,
+    Incoming,
+    Job,
+    LostPolicy,
+    Outcome,
+    Phase,
+    Policy,
+    Resident,
+    ResidentKind,
+    Ticket,
+    TicketState,
+    Turn,
+)
+
+NOBODY = Incoming()
+
+
+def policy_of(view: GroupView) -> Policy | None:
+    return view.spec.value.policy if view.spec else None
+
+
+def may_kill(view: GroupView) -> bool:
+    """Whether a lost job that resists may be killed."""
+    policy = policy_of(view)
+    return policy is None or policy.lost is LostPolicy.PARK_OR_KILL
+
+
+def resident_of(turn: Turn) -> Resident:
+    return turn.resident or Resident(ResidentKind.UNKNOWN)
+
+
+def incoming_for(ticket: Kept[Ticket] | None) -> Incoming:
+    """Bring on the job of this ticket, or nobody."""
+    if ticket is None:
+        return NOBODY
+    return Incoming(ticket.name, ticket.create, ticket.value.process)
+
+
+def answers(view: GroupView, turn: Turn) -> Mapping[str, Ack]:
+    """The acknowledgements of the current directives, by node. One of an older directive does not count."""
+    found: dict[str, Ack] = {}
+    for node in turn.nodes:
+        state = view.node(node)
+        if state.ack and state.directive and state.ack.value.directive_revision == state.directive.mod:
+            found[node] = state.ack.value
+    return found
+
+
+def all_say(turn: Turn, acks: Mapping[str, Ack], outcome: Outcome) -> bool:
+    return all(node in acks and acks[node].outcome is outcome for node in turn.nodes)
+
+
+def away(view: GroupView, turn: Turn) -> str | None:
+    """The first node in force whose agent is away."""
+    return next((node for node in turn.nodes if view.node(node).agent is None), None)
+
+
+def overtaken(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> int:
+    """The epoch that an agent has seen beyond the turn's, by registration or STALE answer; 0 if none has.
+
+    It shows that etcd has been restored to an earlier state: nothing that the turn says about the devices counts.
+    """
+    highest = max((view.highest_epoch(), *(a.highest_epoch for a in acks.values() if a.outcome is Outcome.STALE)))
+    stale = any(ack.outcome is Outcome.STALE for ack in acks.values())
+    return highest if highest > turn.epoch or stale else 0
+
+
+def incoming_ticket(view: GroupView, turn: Turn) -> Kept[Ticket] | None:
+    """The incoming ticket if it is still there, the same one, and waiting."""
+    if turn.incoming is None or not turn.incoming.ticket_revision:
+        return None
+    ticket = view.ticket(turn.incoming.job)
+    if ticket and ticket.create == turn.incoming.ticket_revision and ticket.value.state is TicketState.WAITING:
+        return ticket
+    return None
+
+
+def blame(view: GroupView, turn: Turn, node: str, reason: str) -> Blocked:
+    agent = view.node(node).agent
+    return Blocked(reason=reason, node=node, agent_revision=agent.mod if agent else 0, killing=turn.kill)
+
+
+def begin(
+    view: GroupView,
+    turn: Turn,
+    incoming: Incoming,
+    why: str,
+    *,
+    kill: bool = False,
+    reported: int = 0,
+    tickets: tuple[TicketChange, ...] = (),
+    health: Mapping[str, Job] | None = None,
+) -> Decision:
+    """PREPARE on every node in force, under a new epoch.
+
+    The switch goes on naming the resident as it was before: only its end says otherwise.
+    """
+    after = replace(
+        turn,
+        phase=Phase.PREPARING,
+        epoch=next_epoch(view, turn, reported),
+        holder=None,
+        incoming=incoming,
+        blocked=None,
+        kill=kill,
+    )
+    allowed = defaults.prepare_ms(policy_of(view))
+    return Decision(
+        why=why,
+        turn=after,
+        tickets=tickets,
+        directives=_tell(view, after, DirectiveKind.PREPARE, allowed),
+        health=health or {},
+    )
+
+
+def commit(view: GroupView, turn: Turn) -> Decision:
+    """COMMIT on every node, since all are prepared."""
+    after = replace(turn, phase=Phase.COMMITTING)
+    allowed = defaults.commit_ms(policy_of(view))
+    return Decision(
+        why="All nodes are prepared: commit.",
+        turn=after,
+        directives=_tell(view, after, DirectiveKind.COMMIT, allowed),
+    )
+
+
+def release(
+    view: GroupView,
+    turn: Turn,
+    why: str,
+    *,
+    reported: int = 0,
+    tickets: tuple[TicketChange, ...] = (),
+    health: Mapping[str, Job] | None = None,
+) -> Decision:
+    """RELEASE on every node: nothing irreversible has happened, the resident is as it was.
+
+    The epoch stays that of the switch which is given up, unless an agent has already seen a higher one (``reported``).
+    """
+    epoch = next_epoch(view, turn, reported) if reported else turn.epoch
+    after = replace(turn, phase=Phase.RELEASING, epoch=epoch, kill=False)
+    allowed = defaults.commit_ms(policy_of(view))
+    return Decision(
+        why=why,
+        turn=after,
+        tickets=tickets,
+        directives=_tell(view, after, DirectiveKind.RELEASE, allowed),
+        health=health or {},
+    )
+
+
+def quarantine(view: GroupView, job: str, why: str) -> Mapping[str, Job]:
+    kept = view.jobs.get(job)
+    return {job: replace(kept.value if kept else Job(), health=Health.QUARANTINED, why=why)}
+
+
+def refuse_quarantined(ticket: Kept[Ticket], why: str) -> Refuse:
+    return Refuse(ticket.name, ticket.create, "JOB_QUARANTINED", why)
+
+
+def _tell(view: GroupView, turn: Turn, kind: DirectiveKind, allowed_ms: int) -> dict[str, Directive]:
+    resident, incoming = resident_of(turn), turn.incoming or NOBODY
+    lost = resident.ended is Ended.LOST
+    release = kind is DirectiveKind.RELEASE
+    clean = resident.kind is ResidentKind.JOB and not lost
+    told: dict[str, Directive] = {}
+    for node in turn.nodes:
+        on = (resident.job if clean else "") if release else incoming.job
+        leaves = node in turn.leaving
+        told[node] = Directive(
+            epoch=turn.epoch,
+            kind=kind,
+            on=on if release or not leaves else "",
+            keep=release and not clean,
+            devices=view.claimed(node),
+            allowed_ms=allowed_ms,
+            attempt=turn.attempt,
+            kill=turn.kill and not release,
+            lost_job=resident.job if lost else "",
+            lost_process=resident.lost_process if lost else None,
+            on_process=None if release or leaves else incoming.process,
+            parked_ttl_ms=defaults.parked_ttl_ms(policy_of(view)),
+            traceparent=turn.traceparent,
+        )
+    return told
