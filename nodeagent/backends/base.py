@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of a backend: how the state of a job is taken off the devices of one node and brought back.
 
-The agent speaks to backends only through this interface; what differs between cuda-checkpoint, an in-process pool, a
-serving engine or a simulated device stays behind it. Nothing here decides: the order of the steps is the agent's.
+The agent speaks to backends only through this interface; what differs between cuda-checkpoint, an in-process
+pool, a serving engine or a simulated device stays behind it. Nothing here decides: the order of the steps is
+the agent's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Findings:
 
 
 class Backend(Protocol):
-    """One way of moving state. Every call takes the seconds that it may last and raises `BackendError` after them."""
+    """One way of moving state. Every call takes the seconds that it may last and raises `BackendError` after
+    them."""
 
     name: str
     parked_means_stopped: bool

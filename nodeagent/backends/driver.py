@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a driver must be able to do to one process and to a device.
 
-A driver runs inside a helper process of the agent, one helper for each target process, because a driver call can hang
-and then only a process can be ended. It is synchronous, and holds no state that matters: the truth is the driver's own
-state, which outlives every agent.
+A driver runs inside a helper process of the agent, one helper for each target process, because a driver call
+can hang and then only a process can be ended. It is synchronous, and holds no state that matters: the truth
+is the driver's own state, which outlives every agent.
 
 The states and steps are those of NVIDIA's ``cuCheckpointProcess*``::
 
@@ -31,7 +31,8 @@ class DeviceUse:
     Attributes:
         used_bytes: device memory in use, by whomever.
         total_bytes: device memory in all.
-        pids: the processes with something on the device, in the host's pid namespace. A parked process is not among
+        pids: the processes with something on the device, in the host's pid namespace. A parked process is not
+        among
             them.
     """
 
@@ -43,7 +44,8 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a process could be saved *and* restored: the reason if not, and the bytes that it would take."""
+    """Whether a process could be saved *and* restored: the reason if not, and the bytes that it would
+    take."""
 
     refused: str = ""
     bytes: int = 0
@@ -63,6 +65,11 @@ class DriverError(Exception):
         self.call, self.pid, self.why, self.final = call, pid, why, final
 
 
+class NoContext(DriverError):
+    """The process has no context on a device: it only counts devices, or has ended. Nothing has to be
+    moved."""
+
+
 class Driver(Protocol):
     """The primitives. Each raises `DriverError`; none retries."""
 
@@ -73,7 +80,10 @@ class Driver(Protocol):
         """What is on these devices now."""
 
     def state(self, pid: int) -> ProcessState:
-        """The state of a process that has, or had, a context on a device."""
+        """The state of a process that has a context on a device, or had one when it was parked.
+
+        Raises `NoContext` for any other.
+        """
 
     def check(self, pid: int) -> Verdict:
         """Whether the running process could be checkpointed and restored. Changes nothing."""
