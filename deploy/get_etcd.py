@@ -140,9 +140,7 @@ def machine_sources(etc_apt: Path, codename: str) -> list[AptSource]:
 def _run(command: Iterable[str | Path], *, cwd: Path) -> None:
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(
-            words, cwd=cwd, capture_output=True, text=True, timeout=_APT_SECONDS, check=False
-        )
+        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=_APT_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         raise FetchError(f"{words[0]}: {error}", "see the line above") from error
     if done.returncode != 0:

@@ -86,9 +86,7 @@ def test_both_kinds_of_files_are_read(get_etcd: ModuleType, tmp_path: Path) -> N
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
     (tmp_path / "sources.list").write_text("deb http://one.example bookworm main\n")
-    (parts / "x.sources").write_text(
-        "Types: deb\nURIs: http://two.example\nSuites: bookworm\nComponents: main\n"
-    )
+    (parts / "x.sources").write_text("Types: deb\nURIs: http://two.example\nSuites: bookworm\nComponents: main\n")
     (parts / "x.disabled").write_text("deb http://three.example bookworm main\n")
     assert [s.uri for s in get_etcd.machine_sources(tmp_path, "bookworm")] == [
         "http://one.example",
@@ -137,9 +135,7 @@ def test_the_release_is_taken_only_with_its_digest(
     assert "TIMESLICE_ETCD" in str(refused.value)
     assert not folder.exists()
 
-    digest = subprocess.run(
-        ["sha256sum", release_only], capture_output=True, text=True, check=True, timeout=30
-    )
+    digest = subprocess.run(["sha256sum", release_only], capture_output=True, text=True, check=True, timeout=30)
     architecture = get_etcd._ARCHITECTURES[platform.machine()]
     monkeypatch.setitem(get_etcd.RELEASE_SHA256, architecture, digest.stdout.split()[0])
     assert get_etcd.main(environ, folder) == folder / "etcd"

@@ -40,6 +40,4 @@ def make_certs(folder: Path, *, client_name: str = "client") -> Certs:
         _openssl("req", *new_key, "-keyout", key, "-out", request, "-subj", f"/CN={subject}")
         signing = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "1", "-extfile", extensions)
         _openssl("x509", "-req", "-in", request, *signing, "-out", folder / f"{name}.pem")
-    return Certs(
-        ca, folder / "server.pem", folder / "server.key", folder / "client.pem", folder / "client.key"
-    )
+    return Certs(ca, folder / "server.pem", folder / "server.key", folder / "client.pem", folder / "client.key")

@@ -40,9 +40,7 @@ def engine_answers() -> bool:
 
 def _shared_objects(program: Path) -> list[Path]:
     """The loader and the libraries that a dynamic program names (ldd); none for a static one."""
-    done = subprocess.run(
-        ["ldd", str(program)], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-    )
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     return [Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+)", done.stdout, re.MULTILINE)]
 
 

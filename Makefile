@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# One command does everything: `make demo` and `make test` set up what they need and do it once.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint protos check-protos explore requirements clean
+
+PYTHON ?= python3
+# The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
+ARGS ?=
+
+BIN := .venv/bin
+PACKAGES := $(foreach p,ledger coordinator nodeagent tsclient chaos,$(if $(wildcard $(p)/__init__.py),-p $(p)))
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
+
+setup: .venv/.installed ## Virtual environment, pinned dependencies, this project, etcd
+	@$(BIN)/python deploy/get_etcd.py >/dev/null
+
+demo: setup ## Jobs that share simulated accelerators on this machine, with everything real but the devices
+	$(BIN)/timeslice dev demo $(ARGS)
+
+test: setup ## All tests, against a real etcd
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/mypy deploy/get_etcd.py tests
+
+protos: .venv-protos/.installed ## Generate the code of the .proto files
+	.venv-protos/bin/python deploy/generate_protos.py
+
+check-protos: .venv-protos/.installed ## Fail if the committed generated code is not current
+	.venv-protos/bin/python deploy/generate_protos.py --check
+
+explore: setup ## Explore the protocol's states to exhaustion, within bounds
+	$(BIN)/python -m chaos.explore $(ARGS)
+
+requirements: ## Resolve requirements/*.in into the pinned *.txt
+	PYTHON=$(PYTHON) deploy/pin_requirements.sh
+
+clean: ## Remove all that was made here
+	rm -rf .venv .venv-protos .tools build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than what it was made from, so a changed pin brings its environment up to date.
+.venv/.installed: requirements/dev.txt pyproject.toml deploy/make_venv.sh
+	PYTHON=$(PYTHON) deploy/make_venv.sh .venv requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip check
+	@touch $@
+
+.venv-protos/.installed: requirements/protos.txt deploy/make_venv.sh
+	PYTHON=$(PYTHON) deploy/make_venv.sh .venv-protos requirements/protos.txt
+	@touch $@
