@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A replica at work: it follows the ledger, carries out commands and decides what follows from what it sees.
+
+Any replica may apply any decision; the transaction's guards make sure that only one of equal decisions is written. The
+engine adds what is not pure: the live view, the waits, and who goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from coordinator.apply.errors import Conflict, EngineBehind, EngineUnavailable
+from coordinator.apply.hedge import Distrust, Latency
+from coordinator.apply.transaction import transaction
+from coordinator.apply.worker import GroupWorker
+from coordinator.decide import Decision, GroupView
+from coordinator.decide.commands import Nothing, Refusal
+from coordinator.picture import Picture
+from ledger.etcd import EtcdClient
+from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
+from ledger.keys import Keys
+from ledger.view import Changes, LedgerView
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A decision that is written, at ``revision``."""
+
+    revision: int
+    decision: Decision
+
+
+class Engine:
+    """One replica's view of the ledger and its hands.
+
+    Attributes:
+        picture: what the replica knows.
+        latency: how long its transactions have taken lately.
+        distrust: which other replicas it has had to act for.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        replica_id: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        self.client = client
+        self.keys = keys
+        self.replica_id = replica_id
+        self.clock = clock
+        self.random = random or Random()
+        self.latency = Latency()
+        self.distrust = Distrust(clock)
+        self.view = LedgerView(client, keys.root, self._changed)
+        self.picture = Picture(keys, lambda: self.view.live)
+        self._floors: defaultdict[str, int] = defaultdict(int)  # by group: the revision of our own last write to it
+        self._workers: dict[str, GroupWorker] = {}
+        self._listeners: set[Callable[[frozenset[str]], None]] = set()
+        self._session_listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._closing = False
+
+    async def start(self, within: float = 10.0) -> None:
+        """Begin to follow the ledger and to decide.
+
+        Raises:
+            EngineUnavailable: the first list did not come within so many seconds.
+        """
+        try:
+            await self.view.start(within)
+        except TimeoutError as error:
+            await self.close()
+            raise EngineUnavailable(f"etcd has not answered within {within:g} s") from error
+
+    async def close(self) -> None:
+        """Stop deciding; writes in flight are finished."""
+        self._closing = True
+        await asyncio.gather(*(worker.close() for worker in self._workers.values()))
+        await self.view.close()
+
+    # ------------------------------------------------------------------------------------------------ commands
+
+    async def command(
+        self, group: str, ask: Callable[[GroupView], Decision | Nothing], *, within: float = 5.0
+    ) -> Applied | Nothing:
+        """Ask on the newest view and write the answer; who loses a guard waits for the watch and asks again.
+
+        A refusal, or that nothing is to be done, is believed only on a view that is as new as etcd itself: another
+        replica may have written what this one has not seen yet.
+
+        Raises:
+            Refusal: from ``ask``, or SESSION_EXPIRED where a new ticket's session has ended.
+            LedgerError: a record of the group cannot be read.
+            EngineUnavailable, EngineBehind, Conflict: it was not carried out within so many seconds.
+        """
+        deadline = self.clock() + within
+        confirmed = False
+        while True:
+            view = await self._newest(group, deadline)
+            try:
+                answer = ask(view)
+            except Refusal:
+                if confirmed:
+                    raise
+                confirmed = await self._confirm(group, deadline)
+                continue
+            if isinstance(answer, Nothing):
+                if confirmed:
+                    return answer
+                confirmed = await self._confirm(group, deadline)
+                continue
+            confirmed = False
+            revision = await self.write(view, answer, deadline)
+            if revision is not None:
+                self.act(group)
+                return Applied(revision, answer)
+
+    async def write(self, view: GroupView, decision: Decision, deadline: float) -> int | None:
+        """Apply ``decision``. Returns its revision; None if a guard was lost, once the view shows why.
+
+        Raises:
+            Refusal, EngineUnavailable, EngineBehind, Conflict: as `command`.
+        """
+        txn = transaction(self.keys, view, decision)
+        began = self.clock()
+        left = max(deadline - began, 0.001)
+        try:
+            result = await self.client.txn(txn.compares, txn.ops, timeout=left)
+        except LeaseNotFound as error:
+            raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.") from error
+        except Unavailable as error:
+            if not error.ambiguous:
+                raise EngineUnavailable(f"etcd did not take the write: {error}") from error
+            await self._confirm(view.name, deadline)  # it may have been applied: look before deciding again
+            return None
+        except EtcdError as error:
+            raise EngineUnavailable(f"etcd refused the write: {error}") from error
+        self.latency.add(self.clock() - began)
+        if result.succeeded:
+            self._floors[view.name] = max(self._floors[view.name], result.revision)
+            log.info("%s", decision.why, extra={"group": view.name, "revision": result.revision})
+            return result.revision
+        await self._reached(result.revision, deadline)
+        return None
+
+    async def _newest(self, group: str, deadline: float) -> GroupView:
+        await self._reached(self._floors[group], deadline)
+        error = self.picture.group_error(group)
+        if error is not None:
+            raise error
+        return self.picture.group(group) or GroupView(name=group, revision=self.picture.revision)
+
+    async def _confirm(self, group: str, deadline: float) -> bool:
+        """Wait until the view is as new as etcd is now."""
+        try:
+            async with asyncio.timeout(max(deadline - self.clock(), 0.001)):
+                revision = (await self.client.get_prefix(self.keys.turn(group), limit=1)).revision
+        except (TimeoutError, EtcdError) as error:
+            raise EngineUnavailable(f"etcd does not answer: {error}") from error
+        await self._reached(revision, deadline)
+        return True
+
+    async def _reached(self, revision: int, deadline: float) -> None:
+        if self.picture.revision >= revision:
+            return
+        try:
+            await self.view.reached(revision, max(deadline - self.clock(), 0.001))
+        except TimeoutError as error:
+            if self.view.live:
+                raise Conflict("the request was not carried out in the time allowed") from error
+            raise EngineBehind("this replica's view of etcd is not live") from error
+
+    # ------------------------------------------------------------------------------------------------ what follows
+
+    def act(self, group: str) -> None:
+        """Decide what follows for a group at once, whatever this replica's rank: it has just written to it."""
+        self._worker(group).wake(first=True)
+
+    def floor(self, group: str) -> int:
+        """The revision of this replica's last write to the group: it decides on nothing older (protocol rule 33)."""
+        return self._floors[group]
+
+    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Be told the names of groups that have changed, after the picture has. Returns how to end it."""
+        self._listeners.add(callback)
+        return lambda: self._listeners.discard(callback)
+
+    def subscribe_session(self, session: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Be told when something of a session has changed: its key, or one of its tickets. Returns how to end it."""
+        self._session_listeners[session].add(callback)
+
+        def end() -> None:
+            callbacks = self._session_listeners.get(session)
+            if callbacks is not None:
+                callbacks.discard(callback)
+                if not callbacks:
+                    del self._session_listeners[session]
+
+        return end
+
+    def _changed(self, changes: Changes) -> None:
+        groups, sessions = self.picture.take(changes)
+        if changes.restarted:
+            self._floors.clear()
+        for group in groups:
+            if self.picture.spec(group) is not None or self.picture.turn(group) is not None:
+                self._worker(group).wake()
+            elif group in self._workers:
+                self._floors.pop(group, None)
+                self._workers.pop(group).stop()
+        for callback in tuple(self._listeners) if groups else ():
+            callback(groups)
+        for session in sessions:
+            for told in tuple(self._session_listeners.get(session, ())):
+                told()
+
+    def _worker(self, group: str) -> GroupWorker:
+        worker = self._workers.get(group)
+        if worker is None:
+            worker = self._workers[group] = GroupWorker(self, group)
+            if self._closing:
+                worker.stop()
+        return worker

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which replica acts first, and how long the others hold back. Any of them may act: this only spares conflicts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+
+LEAST_STEP = 0.1
+"""Seconds for each rank, at least."""
+
+DISTRUST = 30.0
+"""Seconds for which a replica that was passed over ranks last, unless it registers anew before."""
+
+
+def rank(replica: str, replicas: Iterable[str], group: str, last: frozenset[str] = frozenset()) -> int:
+    """The place of ``replica`` among ``replicas`` for ``group``: rendezvous hashing, so that groups are spread and a
+    replica that goes moves only its own. Those in ``last`` come after all others."""
+    order = sorted({*replicas, replica}, key=lambda one: (one in last, _weight(one, group)))
+    return order.index(replica)
+
+
+def _weight(replica: str, group: str) -> bytes:
+    return hashlib.blake2b(f"{replica}\0{group}".encode(), digest_size=8).digest()
+
+
+class Latency:
+    """The recent durations of transactions, in seconds."""
+
+    def __init__(self, size: int = 128) -> None:
+        self._recent: deque[float] = deque(maxlen=size)
+
+    def add(self, seconds: float) -> None:
+        self._recent.append(seconds)
+
+    def p99(self) -> float:
+        if not self._recent:
+            return 0.0
+        ordered = sorted(self._recent)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+
+    def hold_back(self, place: int, random: Random) -> float:
+        """Seconds that the replica of this rank waits before it acts in another's stead."""
+        return place * max(LEAST_STEP, 4 * self.p99()) * random.uniform(1.0, 1.2) if place else 0.0
+
+
+class Distrust:
+    """The replicas that were passed over: each ranks last until it registers anew, or `DISTRUST` has passed."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str, int], float] = {}
+
+    def add(self, replica: str, registration: int) -> None:
+        """``registration`` is the create revision of its key: which life of it was passed over."""
+        self._since[replica, registration] = self._clock()
+
+    def now(self, registrations: Iterable[tuple[str, int]]) -> frozenset[str]:
+        current = set(registrations)
+        oldest = self._clock() - DISTRUST
+        self._since = {one: since for one, since in self._since.items() if one in current and since > oldest}
+        return frozenset(replica for replica, _ in self._since)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One group's task in a replica: it sleeps until something of the group changes or a wait passes, then decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from coordinator.apply.errors import EngineError
+from coordinator.apply.hedge import rank
+from coordinator.decide import GroupView, Verdict, Wait, decide
+from coordinator.decide.commands import Refusal
+
+if TYPE_CHECKING:
+    from coordinator.apply.engine import Engine
+
+log = logging.getLogger(__name__)
+
+WRITE_WITHIN = 5.0
+"""Seconds for one write of a decision."""
+
+PAUSE = 0.2
+"""Seconds to wait after a write that etcd did not take, before deciding again."""
+
+
+class GroupWorker:
+    """Decides for one group and applies what it decides, one decision at a time."""
+
+    def __init__(self, engine: Engine, group: str) -> None:
+        self._engine = engine
+        self._group = group
+        self._woken = asyncio.Event()
+        self._first = False
+        self._held_back_from = 0  # the turn's mod revision on which this replica is holding back
+        self._held_back_until = 0.0
+        self._passed: frozenset[Wait] = frozenset()
+        self._timers: dict[Wait, asyncio.TimerHandle] = {}
+        self._recheck: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._run(), name=f"group {group}")
+
+    def wake(self, *, first: bool = False) -> None:
+        """Something has changed. ``first``: this replica acts without holding back."""
+        self._first = self._first or first
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End at once; a write in flight is given up."""
+        self._task.cancel()
+        self._clear()
+
+    async def close(self) -> None:
+        """End; a write in flight is finished within `WRITE_WITHIN`."""
+        self.stop()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            try:
+                await self._step()
+            except (EngineError, Refusal) as error:
+                log.warning("A decision was not written: %s", error, extra={"group": self._group})
+                self._again(PAUSE * self._engine.random.uniform(0.5, 1.5))
+            except Exception:
+                log.exception("Deciding failed; it is tried again.", extra={"group": self._group})
+                self._again(PAUSE * 10)
+
+    async def _step(self) -> None:
+        engine = self._engine
+        first, self._first = self._first, False
+        if not engine.view.live:
+            self._forget_waits()
+            self._again(PAUSE)
+            return
+        if engine.picture.revision < engine.floor(self._group):
+            self._first = first
+            return  # the watch will bring our own write, and wake us
+        if (error := engine.picture.group_error(self._group)) is not None:
+            engine.picture.notes[self._group] = str(error)
+            return
+        view = engine.picture.group(self._group, self._passed)
+        if view is None:
+            return
+        verdict = decide(view)
+        engine.picture.notes[self._group] = verdict.note or (verdict.decision.why if verdict.decision else "")
+        self._keep_waits(view, verdict)
+        if verdict.decision is None:
+            return
+        if not first and self._holds_back(view):
+            return
+        await asyncio.shield(asyncio.ensure_future(self._write(view, verdict)))
+
+    async def _write(self, view: GroupView, verdict: Verdict) -> None:
+        assert verdict.decision is not None
+        deadline = self._engine.clock() + WRITE_WITHIN
+        revision = await self._engine.write(view, verdict.decision, deadline)
+        self.wake(first=revision is not None)
+
+    # ------------------------------------------------------------------------------------------------ who goes first
+
+    def _holds_back(self, view: GroupView) -> bool:
+        """Whether another replica has the first go at this turn. Remembers who was passed over when it has not."""
+        engine = self._engine
+        replicas = engine.picture.replicas()
+        registrations = [(name, kept.create) for name, kept in replicas.items()]
+        last = engine.distrust.now(registrations)
+        place = rank(engine.replica_id, replicas, self._group, last)
+        if place == 0:
+            return False
+        now = engine.clock()
+        turn_mod = view.turn.mod if view.turn else 0
+        key = hash(
+            (turn_mod, view.tickets, tuple(sorted((n, s.ack.mod if s.ack else 0) for n, s in view.nodes.items())))
+        )
+        if self._held_back_from != key:
+            self._held_back_from = key
+            self._held_back_until = now + engine.latency.hold_back(place, engine.random)
+        left = self._held_back_until - now
+        if left > 0:
+            self._again(left)
+            return True
+        for name, create in registrations:
+            if name != engine.replica_id and rank(name, replicas, self._group, last) < place:
+                engine.distrust.add(name, create)
+        return False
+
+    def _again(self, seconds: float) -> None:
+        """Look again after so many seconds, unless something wakes us before."""
+        if self._recheck is not None:
+            self._recheck.cancel()
+        self._recheck = asyncio.get_running_loop().call_later(seconds, self._woken.set)
+
+    # ------------------------------------------------------------------------------------------------ waits
+
+    def _keep_waits(self, view: GroupView, verdict: Verdict) -> None:
+        """Start a timer for each new wait, end those that are not wanted any more."""
+        turn = view.turn.value if view.turn else None
+        current = (turn.epoch, turn.token) if turn else ()
+        self._passed = frozenset(wait for wait in self._passed if wait.key in current)
+        for wait in [wait for wait in self._timers if wait not in verdict.waits]:
+            self._timers.pop(wait).cancel()
+        loop = asyncio.get_running_loop()
+        for wait in verdict.waits - self._timers.keys() - self._passed:
+            self._timers[wait] = loop.call_later(wait.ms / 1000, self._pass, wait)
+
+    def _pass(self, wait: Wait) -> None:
+        """A wait is over, if the view was live; else it begins anew (protocol rule 24)."""
+        self._timers.pop(wait, None)
+        if self._engine.view.live:
+            self._passed |= {wait}
+        self._woken.set()
+
+    def _forget_waits(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _clear(self) -> None:
+        self._forget_waits()
+        if self._recheck is not None:
+            self._recheck.cancel()

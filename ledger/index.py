@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger's content as typed records, kept current key by key. No input or output.
+
+A value that cannot be read is kept out and remembered as an error of its group or node: it blocks that one, and is
+never overwritten.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import TypeVar
+
+from ledger import records
+from ledger.codec import decode
+from ledger.errors import LedgerError
+from ledger.etcd import KeyValue
+from ledger.kept import Kept
+from ledger.keys import Keys, Kind, Place
+
+R = TypeVar("R")
+
+
+class Index:
+    """All records under the prefix.
+
+    Attributes map names to records: ``specs`` and ``turns`` by group; ``jobs`` by group, then job; ``agents`` and
+    ``drains`` by node; ``directives``, ``acks`` and ``processes`` by node, then group; ``claims`` by node, then device;
+    ``registered`` by node, then (group, job).
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self.specs: dict[str, Kept[records.GroupSpec]] = {}
+        self.turns: dict[str, Kept[records.Turn]] = {}
+        self.jobs: defaultdict[str, dict[str, Kept[records.Job]]] = defaultdict(dict)
+        self.sessions: dict[str, Kept[records.Session]] = {}
+        self.replicas: dict[str, Kept[records.Replica]] = {}
+        self.agents: dict[str, Kept[records.Agent]] = {}
+        self.drains: dict[str, Kept[records.Drain]] = {}
+        self.directives: defaultdict[str, dict[str, Kept[records.Directive]]] = defaultdict(dict)
+        self.acks: defaultdict[str, dict[str, Kept[records.Ack]]] = defaultdict(dict)
+        self.processes: defaultdict[str, dict[str, Kept[records.Processes]]] = defaultdict(dict)
+        self.claims: defaultdict[str, dict[str, Kept[records.Claim]]] = defaultdict(dict)
+        self.registered: defaultdict[str, dict[tuple[str, str], Kept[records.Registered]]] = defaultdict(dict)
+        self._queues: defaultdict[str, Queue] = defaultdict(Queue)
+        self._errors: dict[bytes, tuple[Place, LedgerError]] = {}
+
+    def queue(self, group: str) -> Queue:
+        """The tickets of a group, in the order in which they are to be served."""
+        return self._queues.get(group) or Queue()
+
+    def errors(self, *, group: str = "", node: str = "") -> list[LedgerError]:
+        """The records of a group, or of a node itself, that cannot be read."""
+        return [
+            error
+            for place, error in self._errors.values()
+            if (group and place.group == group) or (node and place.node == node and not place.group)
+        ]
+
+    def put(self, kv: KeyValue) -> Place | None:
+        """Take in a key's new value. Returns what it names, or None for a key that is none of ours."""
+        place = self._keys.place(kv.key)
+        if place is None:
+            return None
+        try:
+            self._put(place, kv)
+        except LedgerError as error:
+            self._forget(place)
+            self._errors[kv.key] = (place, error)
+        else:
+            if self._errors:
+                self._errors.pop(kv.key, None)
+        return place
+
+    def delete(self, key: bytes) -> Place | None:
+        """Take in that a key is gone."""
+        place = self._keys.place(key)
+        if place is None:
+            return None
+        self._forget(place)
+        self._errors.pop(key, None)
+        return place
+
+    def _put(self, place: Place, kv: KeyValue) -> None:
+        match place.kind:
+            case Kind.TICKET:
+                self._queues[place.group].put(_kept(records.Ticket, place.name, kv))
+            case Kind.TURN:
+                self.turns[place.group] = _kept(records.Turn, place.group, kv)
+            case Kind.ACK:
+                self.acks[place.node][place.group] = _kept(records.Ack, place.node, kv)
+            case Kind.DIRECTIVE:
+                self.directives[place.node][place.group] = _kept(records.Directive, place.node, kv)
+            case Kind.PROCESSES:
+                self.processes[place.node][place.group] = _kept(records.Processes, place.node, kv)
+            case Kind.SESSION:
+                self.sessions[place.name] = _kept(records.Session, place.name, kv)
+            case Kind.SPEC:
+                self.specs[place.group] = _kept(records.GroupSpec, place.group, kv)
+            case Kind.JOB:
+                self.jobs[place.group][place.name] = _kept(records.Job, place.name, kv)
+            case Kind.REPLICA:
+                self.replicas[place.name] = _kept(records.Replica, place.name, kv)
+            case Kind.AGENT:
+                self.agents[place.node] = _kept(records.Agent, place.node, kv)
+            case Kind.DRAIN:
+                self.drains[place.node] = _kept(records.Drain, place.node, kv)
+            case Kind.CLAIM:
+                self.claims[place.node][place.name] = _kept(records.Claim, place.name, kv)
+            case Kind.REGISTERED:
+                registered = _kept(records.Registered, place.name, kv)
+                self.registered[place.node][place.group, place.name] = registered
+
+    def _forget(self, place: Place) -> None:
+        match place.kind:
+            case Kind.TICKET:
+                queue = self._queues[place.group]
+                queue.remove(place.name)
+                if not queue:
+                    del self._queues[place.group]
+            case Kind.TURN:
+                self.turns.pop(place.group, None)
+            case Kind.SPEC:
+                self.specs.pop(place.group, None)
+            case Kind.SESSION:
+                self.sessions.pop(place.name, None)
+            case Kind.REPLICA:
+                self.replicas.pop(place.name, None)
+            case Kind.AGENT:
+                self.agents.pop(place.node, None)
+            case Kind.DRAIN:
+                self.drains.pop(place.node, None)
+            case Kind.JOB:
+                _drop(self.jobs, place.group, place.name)
+            case Kind.ACK:
+                _drop(self.acks, place.node, place.group)
+            case Kind.DIRECTIVE:
+                _drop(self.directives, place.node, place.group)
+            case Kind.PROCESSES:
+                _drop(self.processes, place.node, place.group)
+            case Kind.CLAIM:
+                _drop(self.claims, place.node, place.name)
+            case Kind.REGISTERED:
+                _drop(self.registered, place.node, (place.group, place.name))
+
+
+class Queue:
+    """The tickets of one group, ordered by priority, then place (create revision), then key."""
+
+    __slots__ = ("_by_job", "_order")
+
+    def __init__(self) -> None:
+        self._by_job: dict[str, Kept[records.Ticket]] = {}
+        self._order: list[tuple[int, int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_job)
+
+    def put(self, ticket: Kept[records.Ticket]) -> None:
+        old = self._by_job.get(ticket.name)
+        if old is None or _place(old) != _place(ticket):
+            self.remove(ticket.name)
+            place = _place(ticket)
+            self._order.insert(bisect_left(self._order, place), place)
+        self._by_job[ticket.name] = ticket
+
+    def remove(self, job: str) -> None:
+        old = self._by_job.pop(job, None)
+        if old is not None:
+            del self._order[bisect_left(self._order, _place(old))]
+
+    def get(self, job: str) -> Kept[records.Ticket] | None:
+        return self._by_job.get(job)
+
+    def in_order(self) -> tuple[Kept[records.Ticket], ...]:
+        return tuple(self._by_job[job] for _, _, job in self._order)
+
+    def position(self, job: str) -> int:
+        """How many tickets are before this one; the length of the queue for one that is not in it."""
+        ticket = self._by_job.get(job)
+        return len(self._order) if ticket is None else bisect_left(self._order, _place(ticket))
+
+
+def _place(ticket: Kept[records.Ticket]) -> tuple[int, int, str]:
+    return (-ticket.value.priority, ticket.create, ticket.name)
+
+
+def _kept(cls: type[R], name: str, kv: KeyValue) -> Kept[R]:
+    return Kept(name, decode(cls, kv.value), kv.create_revision, kv.mod_revision, kv.lease)
+
+
+_Outer = TypeVar("_Outer")
+_Inner = TypeVar("_Inner")
+
+
+def _drop(table: dict[_Outer, dict[_Inner, R]], outer: _Outer, inner: _Inner) -> None:
+    found = table.get(outer)
+    if found is not None:
+        found.pop(inner, None)
+        if not found:
+            del table[outer]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live copy of a range of etcd: list, watch from that revision, and list again when the watch cannot go on.
+
+One watch for the whole range, whatever the number of those who wait for something in it. The copy survives compaction,
+lost members, half-open connections and restarts: after each of them it lists anew and reports only what differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch
+from ledger.etcd.errors import EtcdError, Unavailable
+
+log = logging.getLogger(__name__)
+
+RESYNC = 300.0
+"""Seconds after which the range is listed anew although nothing seems wrong."""
+
+_PAUSE_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key that has changed: its new value, or None when it is gone."""
+
+    key: bytes
+    kv: KeyValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has changed, up to ``revision``.
+
+    Attributes:
+        restarted: the store is another one or has been set back to an earlier revision (protocol rule 10): what was
+            known before does not count, these changes lead from it to what is there now.
+    """
+
+    revision: int
+    changes: tuple[Change, ...]
+    restarted: bool = False
+
+
+class LedgerView:
+    """Keeps a copy of all keys under ``prefix`` and tells ``listener`` of each change, in order.
+
+    Attributes:
+        revision: the copy is that of the store at this revision.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        prefix: bytes,
+        listener: Callable[[Changes], None],
+        *,
+        resync: float = RESYNC,
+        random: Random | None = None,
+    ) -> None:
+        self.revision = 0
+        self._watch: Watch | None = None
+        self._client = client
+        self._prefix = prefix
+        self._listener = listener
+        self._resync = resync
+        self._random = random or Random()
+        self._copy: dict[bytes, KeyValue] = {}
+        self._cluster_id = 0
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waits = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def live(self) -> bool:
+        """The copy is current, as far as this process can know; a silent connection is noticed after 9 s at most."""
+        return self._watch is not None and self._watch.live
+
+    async def start(self, within: float) -> None:
+        """Begin, and return when the first list is in.
+
+        Raises:
+            TimeoutError: etcd did not answer within so many seconds. The view goes on trying until `close`.
+        """
+        self._task = asyncio.create_task(self._run(), name="ledger view")
+        await self.reached(1, within)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def reached(self, revision: int, within: float) -> None:
+        """Wait until the copy is at least as new as ``revision``.
+
+        Raises:
+            TimeoutError: it was not within so many seconds.
+        """
+        if self.revision >= revision:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waits += 1
+        heapq.heappush(self._waiters, (revision, self._waits, future))
+        async with asyncio.timeout(within):
+            await future
+
+    def keys(self) -> Sequence[bytes]:
+        return tuple(self._copy)
+
+    async def _run(self) -> None:
+        pause = 0.05
+        while True:
+            try:
+                await self._follow()
+                pause = 0.05
+            except EtcdError as error:
+                log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error)
+                await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _PAUSE_MAX)
+
+    async def _follow(self) -> None:
+        """List, then watch until the time for a resync has come."""
+        listed = await self._client.get_prefix(self._prefix)
+        self._take_list(listed)
+        start = listed.revision + 1
+        async with self._client.watch(self._prefix, start, cluster_id=listed.header.cluster_id) as batches:
+            self._watch = batches
+            try:
+                async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
+                    async for batch in batches:
+                        changes = tuple(
+                            Change(event.kv.key, event.kv if event.type is EventType.PUT else None)
+                            for event in batch.events
+                        )
+                        self._advance(Changes(batch.revision, changes))
+            except TimeoutError:
+                return
+            finally:
+                self._watch = None
+        raise Unavailable("the watch ended", ambiguous=False)
+
+    def _take_list(self, listed: RangeResult) -> None:
+        header = listed.header
+        restarted = bool(self._cluster_id) and (
+            header.cluster_id != self._cluster_id or header.revision < self.revision
+        )
+        if restarted:
+            log.error(
+                "etcd has been restored or replaced (cluster %x at revision %d, before %x at %d): what was known is "
+                "dropped.",
+                *(header.cluster_id, header.revision, self._cluster_id, self.revision),
+            )
+        self._cluster_id = header.cluster_id
+        now = {kv.key: kv for kv in listed.kvs}
+        gone = [Change(key, None) for key in self._copy if key not in now]
+        new = [Change(key, kv) for key, kv in now.items() if self._copy.get(key) != kv]
+        self._advance(Changes(header.revision, tuple(gone + new), restarted))
+
+    def _advance(self, changes: Changes) -> None:
+        for change in changes.changes:
+            if change.kv is None:
+                self._copy.pop(change.key, None)
+            else:
+                self._copy[change.key] = change.kv
+        self.revision = changes.revision if changes.restarted else max(self.revision, changes.revision)
+        self._listener(changes)
+        while self._waiters and self._waiters[0][0] <= self.revision:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine against a real etcd: commands, hand-offs, several replicas, and who acts when one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+import pytest
+
+from coordinator.apply.engine import Applied, Engine
+from coordinator.decide import GroupView
+from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
+from ledger.codec import encode
+from ledger.etcd import EtcdClient
+from ledger.keys import Keys
+from ledger.records import (
+    Claim,
+    GroupSpec,
+    NodeDevices,
+    Phase,
+    Process,
+    ResidentKind,
+    Ticket,
+    TicketState,
+    Turn,
+)
+from tests.support.etcd_source import TestEtcd
+from tests.support.scripted_agent import ScriptedAgent
+
+NODES = ("n0", "n1")
+
+
+class World:
+    """A prefix with two scripted agents, and replicas and sessions on demand."""
+
+    def __init__(self, endpoints: list[str], keys: Keys, stack: contextlib.AsyncExitStack) -> None:
+        self.endpoints, self.keys, self._stack = endpoints, keys, stack
+        self.agents: dict[str, ScriptedAgent] = {}
+
+    async def client(self) -> EtcdClient:
+        return await self._stack.enter_async_context(EtcdClient(self.endpoints))
+
+    async def replica(self, name: str) -> Engine:
+        engine = Engine(await self.client(), self.keys, name)
+        await engine.start()
+        self._stack.push_async_callback(engine.close)
+        return engine
+
+    async def agent(self, node: str) -> ScriptedAgent:
+        agent = ScriptedAgent(await self.client(), self.keys, node)
+        await agent.start()
+        self._stack.push_async_callback(agent.close)
+        self.agents[node] = agent
+        return agent
+
+    async def group(self, name: str = "g") -> None:
+        client = await self.client()
+        spec = GroupSpec(nodes=tuple(NodeDevices(node, ("d0",)) for node in NODES))
+        await client.put(self.keys.spec(name), encode(spec))
+        for node in NODES:
+            await client.put(self.keys.claim(node, "d0"), encode(Claim(group=name)))
+
+    async def ticket(self, sequence: int = 1) -> Ticket:
+        client = await self.client()
+        proof = await client.grant(30)
+        return Ticket(session=f"{proof.lease_id:016x}", process=Process("boot", 1, 1), sequence=sequence)
+
+
+@pytest.fixture
+async def world(etcd: TestEtcd, prefix: bytes) -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield World(list(etcd.endpoints), Keys(prefix.decode()), stack)
+
+
+async def until(engine: Engine, holds: Callable[[GroupView], bool], within: float = 20.0) -> GroupView:
+    """Wait for a state of the group, woken by its changes."""
+    changed = asyncio.Event()
+    end = engine.subscribe(lambda _groups: changed.set())
+    try:
+        async with asyncio.timeout(within):
+            while True:
+                view = engine.picture.group("g")
+                if view is not None and holds(view):
+                    return view
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        pytest.fail(f"not reached; the group is {engine.picture.turn('g')}, {engine.picture.note('g')}")
+    finally:
+        end()
+
+
+def turn(view: GroupView) -> Turn:
+    return view.turn.value if view.turn else Turn()
+
+
+def granted(job: str) -> Callable[[GroupView], bool]:
+    def holds(view: GroupView) -> bool:
+        ticket = view.ticket(job)
+        return ticket is not None and ticket.value.state is TicketState.GRANTED and turn(view).phase is Phase.HELD
+
+    return holds
+
+
+async def test_two_jobs_take_turns_on_one_replica(world: World) -> None:
+    for node in NODES:
+        await world.agent(node)
+    engine = await world.replica("r0")
+    await world.group()
+    await until(engine, lambda view: turn(view).resident is not None and turn(view).phase is Phase.IDLE)
+
+    first, second = await world.ticket(), await world.ticket()
+    assert isinstance(await engine.command("g", partial(acquire, job="a", ticket=first)), Applied)
+    token = turn(await until(engine, granted("a"))).token
+    await engine.command("g", partial(acquire, job="b", ticket=second))
+    await engine.command("g", partial(give_back, job="a", session=first.session, token=token))
+    view = await until(engine, granted("b"))
+    assert turn(view).token > token
+
+    with pytest.raises(Refusal) as refused:
+        await engine.command("g", partial(give_back, job="a", session=first.session, token=token - 1))
+    assert refused.value.reason == "STALE_TOKEN"
+    again = await engine.command("g", partial(give_back, job="a", session=first.session, token=token))
+    assert isinstance(again, Nothing)
+
+
+async def test_rule_33_an_uncontended_acquire_and_yield_are_one_transaction_each(world: World) -> None:
+    for node in NODES:
+        await world.agent(node)
+    engine = await world.replica("r0")
+    await world.group()
+    ticket = await world.ticket()
+    await engine.command("g", partial(acquire, job="a", ticket=ticket))
+    token = turn(await until(engine, granted("a"))).token
+    await engine.command("g", partial(give_back, job="a", session=ticket.session, token=token))
+    before = engine.client.requests["txn"]
+    applied = await engine.command("g", partial(acquire, job="a", ticket=ticket))
+    assert isinstance(applied, Applied)
+    assert applied.decision.turn is not None
+    assert applied.decision.turn.phase is Phase.HELD
+    await engine.command("g", partial(give_back, job="a", session=ticket.session, token=applied.decision.turn.token))
+    await until(engine, lambda view: turn(view).phase is Phase.IDLE)
+    assert engine.client.requests["txn"] - before == 2
+    resident = turn(engine.picture.group("g") or pytest.fail("gone")).resident
+    assert resident is not None
+    assert (resident.kind, resident.job) == (ResidentKind.JOB, "a")
+
+
+async def test_a_refusal_is_believed_only_on_a_view_as_new_as_etcd(world: World) -> None:
+    """One replica grants, the other is asked for the yield before its watch has brought the grant."""
+    for node in NODES:
+        await world.agent(node)
+    one, other = await world.replica("r0"), await world.replica("r1")
+    await world.group()
+    ticket = await world.ticket()
+    await one.command("g", partial(acquire, job="a", ticket=ticket))
+    token = turn(await until(one, granted("a"))).token
+    for _ in range(20):
+        await one.command("g", partial(give_back, job="a", session=ticket.session, token=token))
+        applied = await one.command("g", partial(acquire, job="a", ticket=ticket))
+        assert isinstance(applied, Applied)
+        assert applied.decision.turn is not None
+        token = applied.decision.turn.token
+        given = await other.command("g", partial(give_back, job="a", session=ticket.session, token=token))
+        assert isinstance(given, Applied)
+        applied = await one.command("g", partial(acquire, job="a", ticket=ticket))
+        assert isinstance(applied, Applied)
+        assert applied.decision.turn is not None
+        token = applied.decision.turn.token
+
+
+async def test_a_switch_goes_on_when_the_replica_that_began_it_is_gone(world: World) -> None:
+    for node in NODES:
+        await world.agent(node)
+    one, other = await world.replica("r0"), await world.replica("r1")
+    await world.group()
+    await until(other, lambda view: turn(view).phase is Phase.IDLE and turn(view).epoch > 0)
+    for node in NODES:
+        world.agents[node].answer = lambda _directive: None
+    await one.command("g", partial(acquire, job="a", ticket=await world.ticket()))
+    await until(other, lambda view: turn(view).phase is Phase.PREPARING)
+    await one.close()
+    agents = [await _again(world, node) for node in NODES]
+    await until(other, granted("a"))
+    assert all(agent.seen for agent in agents)
+
+
+async def _again(world: World, node: str) -> ScriptedAgent:
+    await world.agents[node].close()
+    return await world.agent(node)
+
+
+async def test_a_cancelled_waiter_leaves_nothing(world: World) -> None:
+    engine = await world.replica("r0")  # no agents: nobody is served
+    await world.group()
+    ticket = await world.ticket()
+    await engine.command("g", partial(acquire, job="a", ticket=ticket))
+    await engine.command("g", partial(cancel, job="a", session=ticket.session, sequence=1))
+    view = await until(engine, lambda view: not view.tickets)
+    assert turn(view).phase is Phase.IDLE
