@@ -10,6 +10,8 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -161,6 +163,32 @@ def test_an_unsound_one_on_path_is_replaced(
 def test_a_named_binary_is_refused_rather_than_replaced(get_etcd: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(get_etcd.EtcdNotFoundError):
         get_etcd.main({"PATH": "", "TIMESLICE_ETCD": str(tmp_path / "none")}, tmp_path / "tools" / "etcd")
+
+
+def test_two_at_once_fetch_once(get_etcd: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tools" / "etcd"
+    entered = threading.Semaphore(0)
+    second_entered = threading.Event()
+    calls = []
+
+    def slow(work: Path) -> Path:
+        calls.append(work)
+        entered.release()
+        if len(calls) > 1:
+            second_entered.set()
+        second_entered.wait(1.0)
+        for program in get_etcd.PROGRAMS:
+            (work / program).write_bytes(fake_etcd())
+            (work / program).chmod(0o755)
+        return work
+
+    monkeypatch.setattr(get_etcd, "from_debian", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(get_etcd.main, {"PATH": ""}, folder)
+        assert entered.acquire(timeout=30.0)
+        second = pool.submit(get_etcd.main, {"PATH": ""}, folder)
+        assert first.result(30.0) == second.result(30.0) == folder / "etcd"
+    assert len(calls) == 1
 
 
 def test_the_script_prints_one_path_and_can_run_twice_at_once() -> None:

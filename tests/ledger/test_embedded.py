@@ -106,6 +106,14 @@ def test_a_kept_folder_keeps_the_data(tmp_path: Path) -> None:
         assert get(cluster, "k") == "v"
 
 
+def test_a_frozen_server_with_kept_data_is_ended_in_order(tmp_path: Path) -> None:
+    with EtcdCluster(1, data_dir=tmp_path / "data") as cluster:
+        cluster.freeze(0)
+    process = cluster.members[0]._process
+    assert process is not None
+    assert process.returncode == -signal.SIGTERM, "it was thawed to hear the signal, not killed at the end of the wait"
+
+
 def test_a_server_that_ends_at_once_is_an_error_with_its_log() -> None:
     cluster = EtcdCluster(3, options=["--no-such-option"])
     with pytest.raises(EtcdDidNotStartError, match=r"ended by itself; the end of its log:\n +\S"):
