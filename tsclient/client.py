@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocking client. Importing this is cheap: gRPC is loaded when the first client connects."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+
+from tsclient import forks, settings
+from tsclient.errors import BadRequest
+from tsclient.progress import OnProgress
+from tsclient.settings import Tls
+from tsclient.turn import Turn
+
+if TYPE_CHECKING:
+    from tsclient.engine import Engine
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+IfHeld = Literal["refuse", "wait"]
+
+
+class Client:
+    """One session with the coordinators: it lives until `close()`, or until its process ends.
+
+    Its methods may be called from any thread. Threads that acquire for the same job and group wait for each
+    other inside the client; to the coordinators they are one job with one ticket.
+
+    Made by `connect`.
+    """
+
+    def __init__(self, engine: Engine, where: settings.Settings) -> None:
+        self._engine = engine
+        self._settings = where
+        self._born = forks.generation()
+
+    @property
+    def job(self) -> str:
+        """For which this client acquires where nothing else is said; may be empty."""
+        return self._settings.job
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.ended
+
+    def acquire(
+        self,
+        group: str,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        job: str | None = None,
+        if_held: IfHeld = "refuse",
+        on_progress: OnProgress | None = None,
+    ) -> Turn:
+        """Wait for a turn on a group of accelerators.
+
+        Broken connections, dead coordinators and an expired session are not seen by who waits: the acquire
+        goes on by itself, after an expiry at the tail of the queue.
+
+        Args:
+            group: whose accelerators.
+            timeout: seconds to wait at most; None: as long as it takes.
+            priority: larger is served first.
+            job: another than this client's.
+            if_held: what to do if another process has a ticket for the job: be refused, or wait for its end.
+            on_progress: called in this thread with each piece of news; what it raises ends the wait.
+
+        Raises:
+            AcquireTimeout: no turn in time; the place in the queue is given up.
+            JobQuarantined, AlreadyQueued, NoSuchGroup, GroupDeleting, ...: refused.
+            ClientClosed, ForkedClient: there is no session to ask in.
+        """
+        from tsclient.session_records import Want  # needs protobuf
+
+        forks.check(self._born)
+        who = self.job if job is None else job
+        if not who:
+            raise BadRequest("It is not said for which job.", next_step="Set TIMESLICE_JOB_ID, or pass job.")
+        if if_held not in ("refuse", "wait"):
+            raise BadRequest(f"if_held={if_held!r} is not known.", next_step="Pass 'refuse' or 'wait'.")
+        want = Want(who, (group,), priority, join=if_held == "wait", backend=self._settings.backend)
+        return self._engine.acquire(want, timeout, on_progress)
+
+    def accelerators(
+        self,
+        group: str,
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        job: str | None = None,
+        if_held: IfHeld = "refuse",
+        on_progress: OnProgress | None = None,
+    ) -> Accelerators:
+        """A turn for the length of a `with` block, or of each call of a function that it decorates.
+
+        See `acquire` for the arguments and errors. Leaving the block gives the turn back; if it was lost
+        meanwhile, LockLost is raised there, or noted on the exception that is on its way already.
+        """
+        return Accelerators(
+            lambda: self.acquire(
+                group, timeout=timeout, priority=priority, job=job, if_held=if_held, on_progress=on_progress
+            )
+        )
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Give back every turn and every place in a queue, and end the session.
+
+        Args:
+            timeout: seconds to wait for it at most.
+
+        Returns:
+            Whether it was confirmed; if not, the session ends when its time to live has passed.
+        """
+        forks.check(self._born)
+        return self._engine.close(timeout)
+
+    def __enter__(self) -> Client:  # noqa: PYI034 - 3.10 has no Self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._born == forks.generation():
+            self.close()
+
+
+class Accelerators:
+    """What `accelerators(...)` returns. May be entered again and again, by several threads at a time."""
+
+    def __init__(self, acquire: Callable[[], Turn]) -> None:
+        self._acquire = acquire
+        self._entered = threading.local()
+
+    def __enter__(self) -> Turn:
+        turn = self._acquire()
+        self._turns().append(turn)
+        return turn
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turns().pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"{function.__qualname__} returns before it has run: use a `with` block inside it")
+
+        @functools.wraps(function)
+        def in_turn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with self:
+                return function(*args, **kwargs)
+
+        return in_turn
+
+    def _turns(self) -> list[Turn]:
+        turns: list[Turn] = self._entered.__dict__.setdefault("turns", [])
+        return turns
+
+
+def connect(
+    endpoints: str | Iterable[str] | None = None,
+    job: str | None = None,
+    ttl: float | None = None,
+    *,
+    backend: str | None = None,
+    tls: Tls | None = None,
+    connect_timeout: float = 30.0,
+) -> Client:
+    """Open a session with the coordinators.
+
+    Args:
+        endpoints: "host:port", several as a list or comma separated; None: TIMESLICE_ENDPOINTS.
+        job: that this process belongs to; None: TIMESLICE_JOB_ID.
+        ttl: seconds that the session outlives its last heartbeat; None: TIMESLICE_TTL, or 10.
+        backend: by which the job is to be saved; None: TIMESLICE_BACKEND, or the node's default.
+        tls: None: TIMESLICE_TLS_CA, _CERT and _KEY; without them the connection is in plain text.
+        connect_timeout: seconds to wait for the session.
+
+    Raises:
+        Unavailable: no coordinator has opened a session in time.
+        BadRequest: an argument or variable is wrong.
+        ForkedClient: a parent of this process has used gRPC, which does not survive a fork.
+    """
+    where = settings.load(endpoints, job, ttl, backend, tls)
+    forks.start_grpc()
+    from tsclient import closing  # loads gRPC
+    from tsclient.engine import Engine
+
+    engine = Engine(where)
+    try:
+        engine.open(connect_timeout)
+    except BaseException:
+        engine.close(timeout=1.0)
+        raise
+    closing.at_exit(engine)
+    return Client(engine, where)
+
+
+class Default:
+    """The client of the module-level functions: opened from the environment at its first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def get(self) -> Client:
+        """See `connect` for what it raises. After a close it is opened anew."""
+        with self._lock:
+            if self._client is None or self._client.closed:
+                self._client = connect()
+            return self._client
+
+    def forget(self) -> None:
+        """In a forked child: the lock may be held by a thread that is not here, the client is the parent's."""
+        self._lock = threading.Lock()
+        self._client = None
+
+    def close(self) -> bool:
+        """Close it if it is open; see `Client.close`."""
+        with self._lock:
+            client, self._client = self._client, None
+        return True if client is None else client.close()
+
+
+default = Default()
+forks.in_child(default.forget)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to connect to and as whom: arguments first, then the environment.
+
+TIMESLICE_ENDPOINTS   host:port of the coordinators, comma separated
+TIMESLICE_JOB_ID      the job that this process belongs to
+TIMESLICE_TTL         seconds that a session outlives its last heartbeat; 10
+TIMESLICE_BACKEND     by which the job is to be saved; empty: the node's default
+TIMESLICE_TLS_CA      file with the certificates that the coordinators' are signed by; turns TLS on
+TIMESLICE_TLS_CERT    file with this client's certificate, where the coordinators ask for one
+TIMESLICE_TLS_KEY     file with its key
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsclient.errors import BadRequest
+
+DEFAULT_TTL = 10.0
+MIN_TTL, MAX_TTL = 2.0, 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. `cert` and `key` go together, and are needed only where the server asks for them."""
+
+    ca: Path
+    cert: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    Attributes:
+        endpoints: "host:port", at least one.
+        job: of this process; empty: each acquire has to name one.
+        ttl: seconds, from 2 to 600.
+    """
+
+    endpoints: tuple[str, ...]
+    job: str = ""
+    ttl: float = DEFAULT_TTL
+    backend: str = ""
+    tls: Tls | None = None
+
+
+def load(
+    endpoints: str | Iterable[str] | None = None,
+    job: str | None = None,
+    ttl: float | None = None,
+    backend: str | None = None,
+    tls: Tls | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """What is not given is taken from the environment.
+
+    Raises:
+        BadRequest: no endpoint, or a value that is out of range.
+    """
+    env = os.environ if environ is None else environ
+    return Settings(
+        endpoints=_endpoints(env.get("TIMESLICE_ENDPOINTS", "") if endpoints is None else endpoints),
+        job=env.get("TIMESLICE_JOB_ID", "") if job is None else job,
+        ttl=_ttl(env.get("TIMESLICE_TTL") or DEFAULT_TTL if ttl is None else ttl),
+        backend=env.get("TIMESLICE_BACKEND", "") if backend is None else backend,
+        tls=_tls(env) if tls is None else tls,
+    )
+
+
+def _endpoints(given: str | Iterable[str]) -> tuple[str, ...]:
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not found:
+        raise BadRequest(
+            "No coordinator is named.",
+            next_step="Set TIMESLICE_ENDPOINTS to host:port (comma separated), or pass endpoints.",
+        )
+    for endpoint in found:
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise BadRequest(f"{endpoint!r} is no host:port.", next_step="Write it as in coordinator-0:7070.")
+    return found
+
+
+def _ttl(given: float | str) -> float:
+    try:
+        ttl = float(given)
+    except ValueError:
+        ttl = math.nan
+    if not MIN_TTL <= ttl <= MAX_TTL:  # false for a NaN too
+        raise BadRequest(
+            f"{given!r} is no time to live for a session.",
+            next_step=f"Give seconds, from {MIN_TTL:g} to {MAX_TTL:g}.",
+        )
+    return ttl
+
+
+def _tls(env: Mapping[str, str]) -> Tls | None:
+    ca, cert, key = (env.get(f"TIMESLICE_TLS_{part}", "") for part in ("CA", "CERT", "KEY"))
+    if not (ca or cert or key):
+        return None
+    if not ca or bool(cert) != bool(key):
+        raise BadRequest(
+            "The TLS settings are incomplete.",
+            next_step="Set TIMESLICE_TLS_CA, and TIMESLICE_TLS_CERT together with TIMESLICE_TLS_KEY.",
+        )
+    return Tls(Path(ca), Path(cert) if cert else None, Path(key) if key else None)
