@@ -202,7 +202,7 @@ class Replica:
     version: int = VERSION
     address: str = ""
     release: str = ""
-    record_version: int = VERSION
+    record_version: int = 0
 
 
 # ------------------------------------------------------------------------------------------------ nodes
