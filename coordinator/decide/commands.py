@@ -71,6 +71,7 @@ def acquire(view: GroupView, job: str, ticket: Ticket) -> Decision | Nothing:
         raise Refusal("JOB_QUARANTINED", f"Job {job} is quarantined: {why}.", {"group": view.name, "job": job})
     spec_mod = view.spec.mod
     free = turn.phase is Phase.IDLE and not view.tickets and not turn.paused and spec_mod == turn.generation
+    free = free and (turn.pinned is None or turn.pinned.job == job)
     if free and resident_of(turn) == Resident(ResidentKind.JOB, job) and view.highest_epoch() <= turn.epoch:
         token = next_token(view, turn)
         granted = replace(ticket, state=TicketState.GRANTED, token=token)
@@ -85,12 +86,13 @@ def give_back(view: GroupView, job: str, session: str, token: int) -> Decision |
     turn = _turn(view)
     ticket = view.ticket(job)
     holds = turn.phase is Phase.HELD and turn.holder is not None and turn.holder.job == job and turn.token == token
-    if holds and ticket is not None and ticket.value.session == session:
+    granted = ticket is not None and ticket.value.state is TicketState.GRANTED and ticket.value.token == token
+    if holds and granted and ticket is not None and ticket.value.session == session:
         return then_decide(view, _yielded(turn, ticket))
     if turn.yielded_token == token and token:
         return Nothing("That turn has been given back already.")
     about = {"group": view.name, "job": job, "token": str(token)}
-    if holds:
+    if holds and granted:
         raise Refusal("NOT_HOLDER", f"Token {token} of group {view.name} belongs to another session.", about)
     raise Refusal("STALE_TOKEN", f"Token {token} of group {view.name} is old: that turn is over.", about)
 
@@ -123,16 +125,20 @@ def evict(view: GroupView, job: str) -> Decision | Nothing:
     ticket, resident = view.ticket(job), resident_of(turn)
     removed = (Remove(job, ticket.create),) if ticket else ()
     if turn.phase is Phase.HELD and turn.holder and turn.holder.job == job:
-        return then_decide(view, Decision(f"{job} is evicted from its turn.", _unpinned(lost_turn(turn), job), removed))
+        return then_decide(
+            view, Decision(f"{job} is evicted from its turn.", _to_be_killed(lost_turn(turn), job), removed)
+        )
     if ticket and turn.phase is not Phase.HELD and turn.incoming and turn.incoming.job == job:
         return Decision(f"{job}, which was about to be on, is evicted.", tickets=removed)
-    if ticket and ticket.value.state is TicketState.WAITING:
+    pinned = turn.pinned is not None and turn.pinned.job == job
+    if ticket and ticket.value.state is TicketState.WAITING and not (pinned and turn.phase is Phase.IDLE):
         why = f"Job {job} was evicted by an operator."
         return Decision(f"{job} is evicted from the queue.", tickets=(Refuse(job, ticket.create, "EVICTED", why),))
-    pinned = turn.pinned is not None and turn.pinned.job == job
     if turn.phase is Phase.IDLE and (pinned or (resident.kind is ResidentKind.JOB and resident.job == job)):
         lost = replace(resident, ended=Ended.LOST) if resident.job == job else resident
-        return then_decide(view, Decision(f"{job} is evicted.", _unpinned(replace(turn, resident=lost), job), removed))
+        return then_decide(
+            view, Decision(f"{job} is evicted.", _to_be_killed(replace(turn, resident=lost), job), removed)
+        )
     if ticket is None and resident.job != job:
         raise Refusal("NO_SUCH_JOB", f"Job {job} is neither in the queue nor on in group {view.name}.")
     raise Refusal("CONFLICT", f"A switch of group {view.name} is under way: evict {job} when it has ended.")
@@ -158,7 +164,7 @@ def _yielded(turn: Turn, ticket: Kept[Ticket]) -> Decision:
     return Decision(f"{ticket.name} yields.", idle, (Remove(ticket.name, ticket.create),))
 
 
-def _unpinned(turn: Turn, job: str) -> Turn:
+def _to_be_killed(turn: Turn, job: str) -> Turn:
     if turn.pinned and turn.pinned.job == job:
         return replace(turn, pinned=None, kill=True)
     return turn

@@ -8,18 +8,22 @@ from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Grant, Verdict
 from coordinator.decide.numbers import next_token
-from coordinator.decide.queue import head_of
 from coordinator.decide.switch import (
     all_say,
     answers,
     begin,
+    blame,
     incoming_for,
     incoming_ticket,
     may_kill,
+    next_head,
     overtaken,
     quarantine,
     refuse_quarantined,
     resident_of,
+    still_incoming,
+    unknown,
+    unpinned,
 )
 from coordinator.decide.view import GroupView
 from ledger.records import (
@@ -47,7 +51,8 @@ def committing(view: GroupView) -> Verdict:
     acks = answers(view, turn)
     if highest := overtaken(view, turn, acks):
         why = f"An agent has seen epoch {highest}: prepare anew above it; nobody can say who is on."
-        return Verdict(begin(view, _as(turn, ResidentKind.UNKNOWN), incoming, why, kill=turn.kill, reported=highest))
+        doubtful, on = replace(turn, resident=unknown(turn)), still_incoming(view, turn)
+        return Verdict(begin(view, doubtful, on, why, kill=turn.kill, reported=highest))
     for node in turn.nodes:
         if node in acks and acks[node].outcome in (Outcome.FAILED, Outcome.REFUSED):
             return Verdict(_failed(view, turn, node, acks[node]))
@@ -73,6 +78,7 @@ def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
         attempt=0,
         kill=False,
         resident=_now_resident(turn, incoming),
+        pinned=turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes)),
     )
     ticket = incoming_ticket(view, turn)
     deleting = view.spec is None or view.spec.value.deleting
@@ -81,6 +87,9 @@ def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
         if ticket is not None:
             done = replace(done, resident=Resident(ResidentKind.JOB, incoming.job))
             why = f"All nodes have committed {incoming.job}; the group is paused or being deleted, so no grant."
+        elif incoming.ticket_revision and not incoming.cancelled:
+            # Nobody gets this token; it tells this loss, and its grace, from the one before.
+            done = replace(done, token=next_token(view, turn))
         return Decision(why, done, forget=turn.leaving)
     token = next_token(view, turn)
     lost = tuple(process for node in turn.nodes for process in acks[node].lost)
@@ -104,7 +113,7 @@ def _now_resident(turn: Turn, incoming: Incoming) -> Resident:
     if not incoming.ticket_revision and old.job == incoming.job:  # put back: it keeps how its turn had ended
         return replace(old, kind=ResidentKind.JOB)
     if not incoming.ticket_revision:
-        return Resident(ResidentKind.JOB, incoming.job)
+        return Resident(ResidentKind.UNKNOWN, incoming.job)  # it is on, but how its last turn ended is not known
     if incoming.cancelled:
         return Resident(ResidentKind.JOB, incoming.job)
     return Resident(ResidentKind.JOB, incoming.job, Ended.LOST, incoming.process)
@@ -114,22 +123,25 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
     """A new epoch: who is at fault decides who is to be on in it."""
     assert turn.incoming is not None
     incoming, resident = turn.incoming, resident_of(turn)
-    again = replace(_as(turn, ResidentKind.MIXED), attempt=turn.attempt + 1)
+    mixed = replace(resident, kind=ResidentKind.MIXED)
+    attempt = turn.attempt + 1 if resident.kind is ResidentKind.MIXED else 1
+    again, on = replace(turn, resident=mixed, attempt=attempt), still_incoming(view, turn)
     said = f"{node}: {ack.why}"
     outgoing = ack.failure is Failure.NOT_SAVED or ack.fault is Fault.OUTGOING
     if ack.failure is Failure.PROCESS_LOST and ack.job and ack.job != incoming.job:
         health = quarantine(view, ack.job, f"lost: {said}")
-        return begin(view, again, incoming, f"{ack.job} is lost ({said}): prepare anew.", health=health)
-    if outgoing and again.attempt >= KILL_AT_ATTEMPT:
+        return begin(view, unpinned(again, ack.job), on, f"{ack.job} is lost ({said}): prepare anew.", health=health)
+    if outgoing and attempt >= KILL_AT_ATTEMPT:
         return begin(view, again, Incoming(), f"Nothing helps ({said}): kill what cannot be saved.", kill=True)
     if outgoing and resident.ended is Ended.LOST:
-        return begin(view, again, incoming, f"A lost job is not saved ({said}): prepare anew.", kill=may_kill(view))
+        return begin(view, again, on, f"A lost job is not saved ({said}): prepare anew.", kill=may_kill(view))
     if outgoing and (job := ack.job or resident.job):
         back = replace(again, pinned=Pinned(job, said))
         return begin(view, back, Incoming(job), f"{job} is not saved ({said}): put it back; it is pinned.")
     if incoming.job and (ack.fault is Fault.INCOMING or ack.failure is not Failure.NONE):
         ticket = incoming_ticket(view, turn)
-        following = head_of(view, turn, beside=incoming.job)
+        again = unpinned(again, incoming.job)
+        following = next_head(view, again, beside=incoming.job)
         return begin(
             view,
             again,
@@ -138,8 +150,7 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
             tickets=(refuse_quarantined(ticket, said),) if ticket else (),
             health=quarantine(view, incoming.job, said),
         )
-    return begin(view, again, incoming, f"The commit failed ({said}): prepare anew.", kill=turn.kill)
-
-
-def _as(turn: Turn, kind: ResidentKind) -> Turn:
-    return replace(turn, resident=replace(resident_of(turn), kind=kind))
+    if attempt < KILL_AT_ATTEMPT:
+        return begin(view, again, on, f"The commit failed ({said}): prepare anew.", kill=turn.kill)
+    idle = replace(again, phase=Phase.IDLE, incoming=None, kill=False, blocked=blame(view, turn, node, ack.why))
+    return Decision(f"The commit failed again ({said}): prepare anew later.", idle)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ledger.records import Directive, Job, Process, Ticket, Turn
+from ledger.records import Directive, Job, Phase, Process, Ticket, Turn
 
 
 class WaitKind(Enum):
@@ -16,6 +16,7 @@ class WaitKind(Enum):
     ANSWER = "answer"  # of the agents to a PREPARE
     BACKOFF = "backoff"  # before a refused switch is tried again
     GRACE = "grace"  # in which a lost holder may still resist
+    HOLD = "hold"  # the longest that a turn may last, by the group's policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,20 @@ class Decision:
     unclaim: tuple[tuple[str, str], ...] = ()
     forget: tuple[str, ...] = ()
     remove_group: bool = False
+
+    @property
+    def stands_on(self) -> Mapping[str, int]:
+        """The create revision that each of these tickets must have: those that it changes, and the one it prepares for.
+
+        A ticket that is created must be absent: its revision is 0.
+        """
+        wanted: dict[str, int] = {}
+        incoming = self.turn.incoming if self.turn and self.turn.phase is Phase.PREPARING else None
+        if incoming and incoming.ticket_revision:
+            wanted[incoming.job] = incoming.ticket_revision
+        for change in self.tickets:
+            wanted[change.job] = 0 if isinstance(change, Create) else change.create
+        return wanted
 
 
 @dataclass(frozen=True, slots=True)

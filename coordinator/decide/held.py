@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.decide.decision import Decision, Remove, Verdict
-from coordinator.decide.switch import overtaken, resident_of
+from coordinator.decide.decision import Decision, Remove, Verdict, Wait, WaitKind
+from coordinator.decide.switch import overtaken, policy_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.records import Ended, Phase, Resident, ResidentKind, TicketState, Turn
 
@@ -18,12 +18,18 @@ def held(view: GroupView) -> Verdict:
     ticket = view.ticket(job)
     holds = ticket is not None and ticket.value.state is TicketState.GRANTED and ticket.value.token == turn.token
     if highest := overtaken(view, turn, {}):
-        resident = replace(resident_of(turn), kind=ResidentKind.UNKNOWN)
-        after = replace(turn, phase=Phase.IDLE, epoch=highest, holder=None, resident=resident)
+        after = replace(turn, phase=Phase.IDLE, epoch=highest, holder=None, resident=unknown(turn))
         gone = (Remove(job, ticket.create),) if ticket and holds else ()
         return Verdict(Decision(f"An agent has seen epoch {highest}: the grant to {job} does not count.", after, gone))
-    if holds:
-        return Verdict(note=f"{job} holds the turn, token {turn.token}.")
+    if ticket and holds:
+        note, policy = f"{job} holds the turn, token {turn.token}.", policy_of(view)
+        if not policy or not policy.max_hold_ms:
+            return Verdict(note=note)
+        wait = Wait(WaitKind.HOLD, turn.token, policy.max_hold_ms)
+        if wait not in view.passed:
+            return Verdict(waits=frozenset({wait}), note=note)
+        why = f"{job} has held its turn for as long as the group's policy allows: it is evicted."
+        return Verdict(Decision(why, lost_turn(turn), (Remove(job, ticket.create),)))
     why = f"The ticket of {job} is gone: its turn is lost."
     wrong = (Remove(job, ticket.create),) if ticket and ticket.value.state is TicketState.GRANTED else ()
     return Verdict(Decision(why, lost_turn(turn), wrong))

@@ -9,16 +9,18 @@ from coordinator.decide.committing import KILL_AT_ATTEMPT
 from coordinator.decide.decision import Decision, Grant, Remove, Verdict, Wait, WaitKind
 from coordinator.decide.numbers import next_token
 from coordinator.decide.queue import head_of
-from coordinator.decide.spec import deleted, respecified
+from coordinator.decide.spec import claims_missing, deleted, respecified
 from coordinator.decide.switch import (
     away,
     begin,
+    draining,
     incoming_for,
     may_kill,
     overtaken,
     policy_of,
     refuse_quarantined,
     resident_of,
+    unknown,
 )
 from coordinator.decide.view import GroupView
 from ledger import defaults
@@ -46,22 +48,22 @@ def idle(view: GroupView) -> Verdict:
     assert view.turn is not None
     turn = view.turn.value
     if highest := overtaken(view, turn, {}):
-        unknown = replace(resident_of(turn), kind=ResidentKind.UNKNOWN)
         why = f"An agent has seen epoch {highest}: nobody can say who is on."
-        return Verdict(Decision(why, replace(turn, epoch=highest, resident=unknown)))
+        return Verdict(Decision(why, replace(turn, epoch=highest, resident=unknown(turn))))
     for ticket in view.tickets:
         if ticket.value.state is TicketState.GRANTED:
             why = f"{ticket.name} has a grant, but nobody holds the turn: it does not count."
             return Verdict(Decision(why, turn, (Remove(ticket.name, ticket.create),)))
     if view.spec is None or view.spec.value.deleting:
         return deleted(view, turn)
-    if view.spec.mod != turn.generation:
-        change = respecified(view, turn, view.spec)
-        if change.decision is not None:
-            return change
-        verdict = _in_order(view, turn, view.spec)
-        return verdict if verdict.decision else replace(verdict, note=f"{verdict.note} {change.note}".strip())
-    return _in_order(view, turn, view.spec)
+    if view.spec.mod == turn.generation:
+        unclaimed = claims_missing(view, view.spec)
+        return unclaimed if unclaimed is not None else _in_order(view, turn, view.spec)
+    change = respecified(view, turn, view.spec)
+    if change.decision is not None:
+        return change
+    verdict = _in_order(view, turn, view.spec)
+    return verdict if verdict.decision else replace(verdict, note=f"{verdict.note} {change.note}".strip())
 
 
 def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
@@ -85,8 +87,12 @@ def _serve(view: GroupView, turn: Turn) -> Verdict:
     resident, head = resident_of(turn), head_of(view, turn)
     if head and resident == Resident(ResidentKind.JOB, head.name):
         return Verdict(_free_path(view, turn, head))
+    drained = draining(view, turn)
+    if drained is not None:
+        head = None  # nobody new is brought on there, but what has to go may go
+    waiting = f"Blocked by {drained}: it is being drained." if drained else _quiet(turn, resident)
     if head is None and resident.kind in (ResidentKind.JOB, ResidentKind.NOBODY) and resident.ended is Ended.CLEAN:
-        return Verdict(note=_quiet(turn, resident))
+        return Verdict(note=waiting)
     lost = resident.ended is Ended.LOST and resident.kind is not ResidentKind.NOBODY
     grace = Wait(WaitKind.GRACE, turn.token, defaults.lost_grace_ms(policy_of(view)))
     grace_over = lost and grace in view.passed
@@ -97,15 +103,12 @@ def _serve(view: GroupView, turn: Turn) -> Verdict:
     desperate = mixed and turn.attempt >= KILL_AT_ATTEMPT
     kill = turn.kill or desperate or (grace_over and may_kill(view))
     if turn.pinned and head is None and not mixed and not kill:
-        return Verdict(waits=frozenset(waits), note=_quiet(turn, resident))
+        return Verdict(waits=frozenset(waits), note=waiting)
     held_back = _held_back(view, turn, waits, grace_over=grace_over)
     if held_back is not None:
         return held_back
     if (missing := away(view, turn)) is not None:
         return Verdict(waits=frozenset(waits), note=f"Blocked by {missing}: its agent is away.")
-    draining = next((node for node in turn.nodes if view.node(node).draining), None)
-    if head and draining is not None:
-        return Verdict(waits=frozenset(waits), note=f"Blocked by {draining}: it is being drained.")
     on = incoming_for(None if desperate else head)
     if turn.pinned and mixed and head is None and not kill:
         on = Incoming(turn.pinned.job)  # half switched: it is put back

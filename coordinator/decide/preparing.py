@@ -20,6 +20,9 @@ from coordinator.decide.switch import (
     refuse_quarantined,
     release,
     resident_of,
+    still_incoming,
+    unknown,
+    unpinned,
 )
 from coordinator.decide.view import GroupView
 from ledger import defaults
@@ -34,9 +37,9 @@ def preparing(view: GroupView) -> Verdict:
     turn, incoming = view.turn.value, view.turn.value.incoming
     acks = answers(view, turn)
     if highest := overtaken(view, turn, acks):
-        unknown = replace(turn, resident=replace(resident_of(turn), kind=ResidentKind.UNKNOWN))
         why = f"An agent has seen epoch {highest}: prepare anew above it; nobody can say who is on."
-        return Verdict(begin(view, unknown, incoming, why, kill=turn.kill, reported=highest))
+        doubtful, on = replace(turn, resident=unknown(turn)), still_incoming(view, turn)
+        return Verdict(begin(view, doubtful, on, why, kill=turn.kill, reported=highest))
     if incoming.ticket_revision and incoming_ticket(view, turn) is None:
         return Verdict(release(view, turn, f"The ticket of {incoming.job} is gone: release."))
     if turn.paused:
@@ -44,7 +47,7 @@ def preparing(view: GroupView) -> Verdict:
     if view.spec is None or view.spec.value.deleting:
         return Verdict(release(view, turn, "The group is being deleted: release."))
     for node in turn.nodes:
-        if node in acks and acks[node].outcome is Outcome.REFUSED:
+        if node in acks and acks[node].outcome in (Outcome.REFUSED, Outcome.FAILED):
             return Verdict(_refused(view, turn, node, acks[node]))
     if missing := away(view, turn):
         return Verdict(_blocked(view, turn, missing, "its agent is away"))
@@ -66,9 +69,10 @@ def _refused(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
         case Fault.INCOMING if turn.incoming.job:
             job = turn.incoming.job
             ticket = incoming_ticket(view, turn)
+            mixed = resident.kind is ResidentKind.MIXED
             return release(
                 view,
-                turn,
+                replace(unpinned(turn, job), attempt=turn.attempt + mixed),
                 f"{job} cannot be brought on ({node}: {ack.why}): release; the job is quarantined.",
                 tickets=(refuse_quarantined(ticket, ack.why),) if ticket else (),
                 health=quarantine(view, job, f"{node}: {ack.why}"),

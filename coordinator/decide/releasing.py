@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Verdict
-from coordinator.decide.switch import all_say, answers, overtaken, release, resident_of
+from coordinator.decide.switch import all_say, answers, overtaken, release, unknown
 from coordinator.decide.view import GroupView
-from ledger.records import Outcome, Phase, ResidentKind
+from ledger.records import Outcome, Phase
 
 
 def releasing(view: GroupView) -> Verdict:
@@ -16,12 +16,14 @@ def releasing(view: GroupView) -> Verdict:
     turn = view.turn.value
     acks = answers(view, turn)
     if highest := overtaken(view, turn, acks):
-        unknown = replace(turn, resident=replace(resident_of(turn), kind=ResidentKind.UNKNOWN))
         why = f"An agent has seen epoch {highest}: release again above it; nobody can say who is on."
-        return Verdict(release(view, unknown, why, reported=highest))
+        return Verdict(release(view, replace(turn, resident=unknown(turn)), why, reported=highest))
     if all_say(turn, acks, Outcome.RELEASED):
         pinned = turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes))
         after = replace(turn, phase=Phase.IDLE, incoming=None, pinned=pinned, kill=False)
+        if any(ack.lost for ack in acks.values()):
+            after = replace(after, resident=unknown(turn))
+            return Verdict(Decision("All nodes have released, but processes were lost: a switch will show.", after))
         return Verdict(Decision("All nodes have released: the resident is as it was.", after))
     missing = next((node for node in turn.nodes if node not in acks and view.node(node).agent is None), None)
     if missing is None:

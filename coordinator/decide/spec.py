@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Refuse, Verdict
-from coordinator.decide.switch import resident_of
+from coordinator.decide.switch import resident_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
 from ledger.records import GroupSpec, ResidentKind, TicketState, Turn
@@ -15,27 +15,35 @@ AT_ONCE = 100
 """How many claims or tickets one transaction takes."""
 
 
+def claims_missing(view: GroupView, spec: Kept[GroupSpec]) -> Verdict | None:
+    """Claim what the spec names and the group has not; None if it has all. Nobody is served on another's device."""
+    free: list[tuple[str, str]] = []
+    for one in spec.value.nodes:
+        for device in one.devices:
+            claim = view.node(one.node).claims.get(device)
+            if claim is None:
+                free.append((one.node, device))
+            elif claim.value.group != view.name:
+                note = f"The spec waits: {device} of {one.node} belongs to group {claim.value.group}."
+                return Verdict(note=note)
+    if not free:
+        return None
+    return Verdict(Decision("Devices of the spec are claimed.", claim=tuple(free[:AT_ONCE]), spec_mod=spec.mod))
+
+
 def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     """Claim the new devices, then adopt the spec; or a note on why it waits: the group goes on as it is in force."""
-    wanted = [(one.node, device) for one in spec.value.nodes for device in one.devices]
-    free: list[tuple[str, str]] = []
-    for node, device in wanted:
-        claim = view.node(node).claims.get(device)
-        if claim is None:
-            free.append((node, device))
-        elif claim.value.group != view.name:
-            return Verdict(note=f"The new spec waits: {device} of {node} belongs to group {claim.value.group}.")
-    if free:
-        why = "Devices of the new spec are claimed."
-        return Verdict(Decision(why, claim=tuple(free[:AT_ONCE]), spec_mod=spec.mod))
     names = {one.node for one in spec.value.nodes}
     leaving = tuple(node for node in turn.nodes if node not in names)
     parked = view.parked_on(leaving)
     if parked and not spec.value.force:
         return Verdict(note=f"The new spec waits: {', '.join(parked)} would leave state behind; --force adopts it.")
+    unclaimed = claims_missing(view, spec)
+    if unclaimed is not None:
+        return unclaimed
     after = replace(
         turn,
-        resident=replace(resident_of(turn), kind=ResidentKind.UNKNOWN),
+        resident=unknown(turn),
         nodes=tuple(sorted(names | set(turn.nodes))),
         leaving=leaving,
         generation=spec.mod,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Refuse, TicketChange
 from coordinator.decide.numbers import next_epoch
+from coordinator.decide.queue import head_of
 from coordinator.decide.view import GroupView
 from ledger import defaults
 from ledger.kept import Kept
@@ -46,6 +47,14 @@ def may_kill(view: GroupView) -> bool:
 
 def resident_of(turn: Turn) -> Resident:
     return turn.resident or Resident(ResidentKind.UNKNOWN)
+
+
+def unknown(turn: Turn) -> Resident:
+    """Nobody can say who is on, nor how it ended; but a lost session's process stays known (protocol rule 5)."""
+    resident = resident_of(turn)
+    if resident.ended is Ended.LOST:
+        return replace(resident, kind=ResidentKind.UNKNOWN)
+    return Resident(ResidentKind.UNKNOWN)
 
 
 def incoming_for(ticket: Kept[Ticket] | None) -> Incoming:
@@ -94,6 +103,23 @@ def incoming_ticket(view: GroupView, turn: Turn) -> Kept[Ticket] | None:
     return None
 
 
+def still_incoming(view: GroupView, turn: Turn) -> Incoming:
+    """Who is brought on by a new epoch of this switch: the same, or the next if its ticket is gone."""
+    assert turn.incoming is not None
+    if not turn.incoming.ticket_revision or incoming_ticket(view, turn) is not None:
+        return turn.incoming
+    return incoming_for(next_head(view, turn))
+
+
+def next_head(view: GroupView, turn: Turn, *, beside: str = "") -> Kept[Ticket] | None:
+    """The head of the queue, or nobody while a node of the group is being drained."""
+    return None if draining(view, turn) else head_of(view, turn, beside=beside)
+
+
+def draining(view: GroupView, turn: Turn) -> str | None:
+    return next((node for node in turn.nodes if view.node(node).draining), None)
+
+
 def blame(view: GroupView, turn: Turn, node: str, reason: str) -> Blocked:
     agent = view.node(node).agent
     return Blocked(reason=reason, node=node, agent_revision=agent.mod if agent else 0, killing=turn.kill)
@@ -112,7 +138,7 @@ def begin(
 ) -> Decision:
     """PREPARE on every node in force, under a new epoch.
 
-    The switch goes on naming the resident as it was before: only its end says otherwise.
+    The switch goes on naming the resident as it was before: only its end says otherwise. What kills pins nobody.
     """
     after = replace(
         turn,
@@ -121,6 +147,7 @@ def begin(
         holder=None,
         incoming=incoming,
         blocked=None,
+        pinned=None if kill else turn.pinned,
         kill=kill,
     )
     allowed = defaults.prepare_ms(policy_of(view))
@@ -172,6 +199,11 @@ def release(
 def quarantine(view: GroupView, job: str, why: str) -> Mapping[str, Job]:
     kept = view.jobs.get(job)
     return {job: replace(kept.value if kept else Job(), health=Health.QUARANTINED, why=why)}
+
+
+def unpinned(turn: Turn, job: str) -> Turn:
+    """Nobody waits for a job that is quarantined or killed."""
+    return replace(turn, pinned=None) if turn.pinned and turn.pinned.job == job else turn
 
 
 def refuse_quarantined(ticket: Kept[Ticket], why: str) -> Refuse:
