@@ -27,7 +27,7 @@ lint: setup ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/mypy deploy/get_etcd.py tests
+	$(BIN)/mypy deploy/get_etcd.py
 
 protos: .venv-protos/.installed ## Generate the code of the .proto files
 	.venv-protos/bin/python deploy/generate_protos.py
