@@ -25,14 +25,14 @@ from dataclasses import replace
 
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 from tsclient import errors
-from tsclient.errors import LockLost, TimesliceError, from_reason
-from tsclient.progress import Progress, Queued, Switching
+from tsclient import session_messages as messages
+from tsclient.errors import TimesliceError, from_reason
+from tsclient.progress import Progress, Queued
 from tsclient.session_records import (
     Ended,
     Entry,
     Failed,
     GivenBack,
-    Grant,
     Granted,
     HangUp,
     Lost,
@@ -53,7 +53,6 @@ OPEN_GREETING = 10.0  # s allowed for the answer to an open: nothing is at stake
 RESUME_GREETING_MIN = 1.0  # s allowed for the answer to a resume, if a beat's interval is shorter
 RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
 
-_WANTED = frozenset({Stage.WAITING, Stage.UNPROVEN, Stage.HELD, Stage.YIELDING})
 _ASKING = frozenset({Stage.WAITING, Stage.YIELDING, Stage.CANCELLING})
 # A code without a reason of ours that no other replica will answer differently.
 _FATAL_CODES = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"})
@@ -169,7 +168,7 @@ class Session:
                     self._out.append(Failed(entry.key, errors.ClientClosed("The client is being closed.")))
         self._entries.clear()
         if self._ready:
-            self._send(close=coordinator_pb2.CloseRequest())
+            self._send(messages.closing())
         elif not self._id:
             self._end(None)
         return self._done(now)
@@ -182,21 +181,12 @@ class Session:
         self._greet_by = now + (max(self._ttl / BEATS_IN_TTL, RESUME_GREETING_MIN) if self._id else OPEN_GREETING)
         if self._id:
             entries = list(self._entries.values())
-            self._send(
-                resume=coordinator_pb2.ResumeSession(
-                    session=self._id,
-                    secret=self._secret,
-                    wanted=[e.want.request(e.sequence) for e in entries if e.stage is Stage.WAITING],
-                    held=[held for e in entries for held in _held_turns(e)],
-                    last_sequence=self._last_sequence,
-                )
-            )
+            self._send(messages.resuming(self._id, self._secret, entries, self._last_sequence))
             for entry in entries:
                 if entry.stage is Stage.WAITING:
                     self._put(replace(entry, sent=True, known=True))
         else:
-            ttl_ms = round(self._wanted_ttl * 1000)
-            self._send(open=coordinator_pb2.OpenRequest(process=self._process, ttl_ms=ttl_ms))
+            self._send(messages.opening(self._process, self._wanted_ttl))
         return self._done(now)
 
     def disconnected(self, now: float, error: TimesliceError) -> list[Output]:
@@ -224,7 +214,7 @@ class Session:
                 moved = event.queued
                 self._tell(moved.sequence, Queued(moved.group, moved.position, moved.note))
             case "switching":
-                self._on_switching(event.switching)
+                self._tell(event.switching.sequence, messages.switching(event.switching))
             case "granted":
                 self._on_granted(event.granted)
             case "refused":
@@ -269,7 +259,7 @@ class Session:
         self._ttl = opened.ttl_ms / 1000 or self._ttl
         self._ready, self._greet_by = True, math.inf
         if self._closing:
-            self._send(close=coordinator_pb2.CloseRequest())
+            self._send(messages.closing())
             return
         self._beat(now)
         self._out.append(Opened())
@@ -282,16 +272,11 @@ class Session:
         self._ttl = beat.ttl_ms / 1000 or self._ttl
         self._proof = max(self._proof, sent + self._ttl * (1 - RATE_MARGIN))
 
-    def _on_switching(self, moved: coordinator_pb2.Switching) -> None:
-        phase = records_pb2.Phase.Name(moved.phase).removeprefix("PHASE_")
-        self._tell(moved.sequence, Switching(moved.group, phase, moved.epoch, moved.nodes, moved.answered))
-
     def _on_granted(self, granted: coordinator_pb2.Granted) -> None:
         entry = self._by_sequence(granted.sequence)
         if entry is None or entry.stage is not Stage.WAITING:
             return  # cancelled meanwhile, or told again after a resume
-        grants = tuple(Grant(g.group, g.token, g.restored, tuple(g.lost)) for g in granted.grants)
-        self._put(replace(entry, stage=Stage.UNPROVEN, grants=grants))
+        self._put(replace(entry, stage=Stage.UNPROVEN, grants=messages.grants(granted)))
 
     def _on_refused(self, now: float, refused: coordinator_pb2.Refused) -> None:
         entry = self._by_sequence(refused.sequence)
@@ -302,7 +287,7 @@ class Session:
             self._put(replace(entry, sent=False, not_before=now + RETRY_AFTER))
             return
         if entry.stage is Stage.YIELDING:
-            error = _lost(entry, f"it was over before it was given back: {error.message}")
+            error = messages.lost_error(entry, f"it was over before it was given back: {error.message}")
         self._remove(entry)
         if entry.recovers is None:
             self._out.append(Failed(entry.key, error))
@@ -367,7 +352,7 @@ class Session:
 
     def _lose(self, entry: Entry, why: str, *, gone: bool, reason: str = "") -> None:
         if entry.recovers is None:
-            self._out.append(Lost(entry.key, _lost(entry, why, reason)))
+            self._out.append(Lost(entry.key, messages.lost_error(entry, why, reason)))
         self._remove(entry) if gone else self._withdraw(entry)
         if not any(e.stage is not Stage.CANCELLING for e in self._overlapping(entry.want)):
             owner = entry.key if entry.recovers is None else entry.recovers
@@ -391,7 +376,9 @@ class Session:
         cause = error or errors.ClientClosed("The client is closed.")
         for entry in self._entries.values():
             if entry.stage is Stage.HELD and entry.recovers is None:
-                self._out.append(Lost(entry.key, _lost(entry, f"its session cannot go on: {cause.message}")))
+                self._out.append(
+                    Lost(entry.key, messages.lost_error(entry, f"its session cannot go on: {cause.message}"))
+                )
             elif entry.stage is Stage.CANCELLING:
                 self._out.append(Withdrawn(entry.key))
             elif entry.recovers is None:
@@ -423,53 +410,19 @@ class Session:
         if self._ready and not self._closing:
             for entry in list(self._entries.values()):
                 if entry.stage in _ASKING and not entry.sent and entry.not_before <= now:
-                    self._request(entry)
+                    for request in messages.asking(entry):
+                        self._send(request)
+                    self._put(replace(entry, sent=True, known=True))
         out, self._out = self._out, []
         return out
-
-    def _request(self, entry: Entry) -> None:
-        match entry.stage:
-            case Stage.WAITING:
-                self._send(acquire=entry.want.request(entry.sequence))
-            case Stage.YIELDING:
-                for held in _held_turns(entry):
-                    self._send(
-                        yield_request=coordinator_pb2.YieldRequest(
-                            sequence=held.sequence, job=held.job, group=held.group, token=held.token
-                        )
-                    )
-            case _:
-                self._send(cancel=coordinator_pb2.CancelRequest(sequence=entry.sequence))
-        self._put(replace(entry, sent=True, known=True))
 
     def _beat(self, now: float) -> None:
         self._beat_number += 1
         self._beats[self._beat_number] = now
         self._beat_at = now + self._ttl / BEATS_IN_TTL
-        self._send(
-            beat=coordinator_pb2.BeatRequest(
-                number=self._beat_number,
-                last_sequence=self._last_sequence,
-                wanted=[e.sequence for e in self._entries.values() if e.stage in _WANTED],
-                prune=True,
-            )
-        )
+        self._send(messages.beating(self._beat_number, self._entries.values(), self._last_sequence))
 
-    def _send(
-        self,
-        *,
-        open: coordinator_pb2.OpenRequest | None = None,  # noqa: A002 - the field's name
-        resume: coordinator_pb2.ResumeSession | None = None,
-        beat: coordinator_pb2.BeatRequest | None = None,
-        acquire: coordinator_pb2.AcquireRequest | None = None,
-        yield_request: coordinator_pb2.YieldRequest | None = None,
-        cancel: coordinator_pb2.CancelRequest | None = None,
-        close: coordinator_pb2.CloseRequest | None = None,
-    ) -> None:
-        fields = {"yield": yield_request}  # a keyword of the language, so it cannot be written as one here
-        request = coordinator_pb2.SessionRequest(
-            open=open, resume=resume, beat=beat, acquire=acquire, cancel=cancel, close=close, **fields
-        )
+    def _send(self, request: coordinator_pb2.SessionRequest) -> None:
         self._out.append(Send(request))
 
     # ------------------------------------------------------------ entries
@@ -498,23 +451,3 @@ class Session:
         entry = self._by_sequence(sequence)
         if entry is not None and entry.stage is Stage.WAITING and entry.recovers is None:
             self._out.append(Moved(entry.key, progress))
-
-
-def _held_turns(entry: Entry) -> list[coordinator_pb2.HeldTurn]:
-    if entry.stage not in (Stage.UNPROVEN, Stage.HELD, Stage.YIELDING):
-        return []
-    return [
-        coordinator_pb2.HeldTurn(sequence=entry.sequence, job=entry.want.job, group=g.group, token=g.token)
-        for g in entry.grants
-    ]
-
-
-def _lost(entry: Entry, why: str, reason: str = "") -> LockLost:
-    group, token = entry.grants[0].group, entry.grants[0].token
-    kind = errors.Evicted if reason == errors.Evicted.reason else errors.TurnLost
-    return kind(
-        f"The turn of {entry.want.job} in {group} (token {token}) is lost: {why.rstrip('.')}.",
-        group=group,
-        token=token,
-        why=why,
-    )

@@ -78,7 +78,7 @@ def _endpoints(given: str | Iterable[str]) -> tuple[str, ...]:
     if not found:
         raise BadRequest(
             "No coordinator is named.",
-            next_step="Set TIMESLICE_ENDPOINTS to host:port (comma separated), or pass endpoints.",
+            next_step="Set TIMESLICE_ENDPOINTS to host:port (comma separated), or pass them (--endpoints).",
         )
     for endpoint in found:
         host, _, port = endpoint.rpartition(":")

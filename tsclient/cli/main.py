@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`timeslice`: the parser, the commands of other packages, and how an error is shown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from tsclient.cli import admin, exits, get, group
+from tsclient.cli.exits import Exit
+from tsclient.errors import TimesliceError
+
+if TYPE_CHECKING:
+    from tsclient.cli.options import Subparsers
+
+GROUP = "timeslice.commands"
+_OWN = (get, group, admin)
+
+_EPILOG = """\
+examples:
+  timeslice get groups
+  timeslice get queue trainers --watch
+  timeslice group put trainers --node node-a=GPU-1f0c,GPU-77aa --node node-b=GPU-90e1
+  timeslice pause trainers
+
+environment:
+  TIMESLICE_ENDPOINTS   host:port of the coordinators, comma separated
+  TIMESLICE_TLS_CA, TIMESLICE_TLS_CERT, TIMESLICE_TLS_KEY   PEM files, where TLS is used
+
+exit status:
+""" + "\n".join(f"  {status:>3}  {meaning}" for status, meaning in exits.MEANING.items())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Each error is one line, with what to do about it."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    args = build_parser(arguments).parse_args(arguments)
+    try:
+        return int(args.run(args) or Exit.DONE)
+    except TimesliceError as error:
+        print(f"timeslice: {error}", file=sys.stderr)
+        return exits.of(error)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone. The interpreter's own last flush must not complain of it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+
+
+def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, with those commands of other packages that these arguments may mean."""
+    parser = argparse.ArgumentParser(
+        prog="timeslice",
+        description="Jobs take turns on shared accelerators.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands: Subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _OWN:
+        module.register(commands)
+    # Loading one costs its package's imports: it is done only where it is asked for, or to list them all.
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    own = set(commands.choices)
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name not in own and (wanted is None or wanted == entry.name or wanted not in own):
+            _add(entry, commands)
+    return parser
+
+
+def _add(entry: EntryPoint, commands: Subparsers) -> None:
+    try:
+        register = entry.load()
+    except ImportError as error:
+        _add_missing(entry.name, commands, error)
+        return
+    register(commands)
+
+
+def _add_missing(name: str, commands: Subparsers, error: ImportError) -> None:
+    """A command whose package cannot be imported is listed, and says what to install."""
+    missing = error.name or "a module"
+
+    def run(_: argparse.Namespace) -> int:
+        print(
+            f"timeslice: `{name}` cannot be loaded: {error}. Install {missing}: "
+            "`pip install 'timeslice-system'` brings all that the commands need.",
+            file=sys.stderr,
+        )
+        return Exit.FAILED
+
+    parser = commands.add_parser(name, help=f"(not usable here: {missing} is missing)", add_help=False)
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    parser.set_defaults(run=run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
