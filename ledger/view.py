@@ -74,6 +74,7 @@ class LedgerView:
         self._cluster_id = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
+        self._followed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -82,13 +83,14 @@ class LedgerView:
         return self._watch is not None and self._watch.live
 
     async def start(self, within: float) -> None:
-        """Begin, and return when the first list is in.
+        """Begin, and return when the first list is in and a watch goes on from it.
 
         Raises:
             TimeoutError: etcd did not answer within so many seconds. The view goes on trying until `close`.
         """
         self._task = asyncio.create_task(self._run(), name="ledger view")
-        await self.reached(1, within)
+        async with asyncio.timeout(within):
+            await self._followed.wait()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -130,6 +132,7 @@ class LedgerView:
         start = listed.revision + 1
         async with self._client.watch(self._prefix, start, cluster_id=listed.header.cluster_id) as batches:
             self._watch = batches
+            self._followed.set()
             try:
                 async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
                     async for batch in batches:

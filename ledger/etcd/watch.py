@@ -26,6 +26,7 @@ from ledger.etcd.errors import (
     Compacted,
     DeadlineExceeded,
     EtcdError,
+    FutureRevision,
     StaleToken,
     Unavailable,
     WatchCancelled,
@@ -116,7 +117,7 @@ class Watch:
         """The next batch. A wait for it has no deadline of its own; giving it up loses nothing.
 
         Raises:
-            Compacted, WatchCancelled, ClusterChanged: list again.
+            Compacted, WatchCancelled, ClusterChanged, FutureRevision: list again.
             PermissionDenied, AuthFailed: the user may not watch this.
             Closed: the watch or its client was closed.
         """
@@ -205,6 +206,10 @@ class Watch:
         if self._cluster_id not in (0, cluster_id):
             raise ClusterChanged(f"{stream.endpoint} is of cluster {cluster_id:x}, not {self._cluster_id:x}")
         self._cluster_id = cluster_id
+        if self.next_revision > response.header.revision + 1:
+            # The store was set back by a restore, or this member lags: else the watch would sleep until the
+            # store has grown past the revision, and miss all before it. A list tells which it is.
+            raise FutureRevision(f"{stream.endpoint} is at revision {response.header.revision} only")
         if self.next_revision == 0:
             self.next_revision = response.header.revision + 1
         self._backoff.reset()
