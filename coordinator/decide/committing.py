@@ -131,6 +131,8 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
     if ack.failure is Failure.PROCESS_LOST and ack.job and ack.job != incoming.job:
         health = quarantine(view, ack.job, f"lost: {said}")
         return begin(view, unpinned(again, ack.job), on, f"{ack.job} is lost ({said}): prepare anew.", health=health)
+    if outgoing and turn.kill:
+        return _pause(view, again, turn, node, ack)
     if outgoing and attempt >= KILL_AT_ATTEMPT:
         return begin(view, again, Incoming(), f"Nothing helps ({said}): kill what cannot be saved.", kill=True)
     if outgoing and resident.ended is Ended.LOST:
@@ -152,5 +154,11 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
         )
     if attempt < KILL_AT_ATTEMPT:
         return begin(view, again, on, f"The commit failed ({said}): prepare anew.", kill=turn.kill)
-    idle = replace(again, phase=Phase.IDLE, incoming=None, kill=False, blocked=blame(view, turn, node, ack.why))
-    return Decision(f"The commit failed again ({said}): prepare anew later.", idle)
+    return _pause(view, again, turn, node, ack)
+
+
+def _pause(view: GroupView, again: Turn, turn: Turn, node: str, ack: Ack) -> Decision:
+    """IDLE and half switched: nobody is served, and the next switch waits for the node's event or a while."""
+    blocked = blame(view, turn, node, ack.why)
+    idle = replace(again, phase=Phase.IDLE, incoming=None, kill=False, blocked=blocked)
+    return Decision(f"The commit failed again ({node}: {ack.why}): prepare anew later.", idle)
