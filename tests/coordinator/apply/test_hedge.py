@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who goes first: spread over groups, stable when a replica goes, last for who was passed over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, Latency, rank
+
+REPLICAS = ("r0", "r1", "r2")
+
+
+def order(group: str, replicas: tuple[str, ...] = REPLICAS, last: frozenset[str] = frozenset()) -> list[str]:
+    return sorted(replicas, key=lambda one: rank(one, replicas, group, last))
+
+
+def test_every_replica_comes_to_the_same_order_and_groups_are_spread() -> None:
+    firsts = Counter(order(f"g{number}")[0] for number in range(300))
+    assert set(firsts) == set(REPLICAS)
+    assert min(firsts.values()) > 60
+    for number in range(50):
+        assert [rank(one, REPLICAS, f"g{number}") for one in order(f"g{number}")] == [0, 1, 2]
+
+
+def test_a_replica_that_goes_moves_only_its_own_groups() -> None:
+    for number in range(100):
+        before = order(f"g{number}")
+        left = tuple(one for one in REPLICAS if one != "r1")
+        assert order(f"g{number}", left) == [one for one in before if one != "r1"]
+
+
+def test_a_replica_that_does_not_see_its_own_registration_yet_counts_itself() -> None:
+    assert rank("new", (), "g") == 0
+
+
+def test_who_was_passed_over_ranks_last_until_it_registers_anew_or_time_has_passed() -> None:
+    now = 100.0
+    distrust = Distrust(lambda: now)
+    first = order("g")[0]
+    distrust.add(first, registration=7)
+    last = distrust.now([(one, 7) for one in REPLICAS])
+    assert order("g", last=last)[-1] == first
+    assert distrust.now([(one, 8) for one in REPLICAS]) == frozenset()
+    distrust.add(first, registration=8)
+    now += DISTRUST + 1
+    assert distrust.now([(one, 8) for one in REPLICAS]) == frozenset()
+
+
+def test_holding_back_grows_with_rank_and_with_the_store_s_own_slowness() -> None:
+    latency = Latency()
+    assert latency.hold_back(0, Random(1)) == 0
+    assert LEAST_STEP <= latency.hold_back(1, Random(1)) <= LEAST_STEP * 1.2
+    for _ in range(100):
+        latency.add(0.2)
+    assert latency.hold_back(1, Random(1)) >= 0.8
+    assert latency.hold_back(2, Random(1)) >= 1.6
