@@ -131,24 +131,28 @@ class Keepalives:
     async def _run(self) -> None:
         while True:
             await self._something.wait()
-            sent = _Sent()
             try:
-                async with self._transport.stream(KEEPALIVE) as stream:
-                    await self._serve(stream, sent)
+                await self._life()
             except StaleToken as error:
-                self._again(sent)
                 self._logins += 1
                 if self._logins > _LOGINS_IN_A_ROW:
                     self._logins = 0
                     self._fail(error)
             except Unavailable as error:
-                self._again(sent)
                 pause = self._backoff.next_pause()
                 log.info("Keepalives were interrupted and go on in %.3f s: %s", pause, error.cause)
                 await asyncio.sleep(pause)
             except EtcdError as error:
-                self._again(sent)
                 self._fail(error)
+
+    async def _life(self) -> None:
+        """One stream from its beginning to its end."""
+        sent = _Sent()
+        try:
+            async with self._transport.stream(KEEPALIVE) as stream:
+                await self._serve(stream, sent)
+        finally:
+            self._again(sent)
 
     def _again(self, sent: _Sent) -> None:
         """What the stream left unanswered is sent on the next one, if somebody still waits: it does no

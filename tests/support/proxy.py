@@ -9,15 +9,15 @@ from typing import Self
 
 
 class Proxy:
-    """`async with Proxy("127.0.0.1:2379") as proxy:` listens on `proxy.endpoint`. Faults act on open connections too."""
+    """`async with Proxy("127.0.0.1:2379") as proxy:` listens on `proxy.endpoint`. Faults act at once."""
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
+        self.point_to(target)
         self._server: asyncio.Server | None = None
         self._port = 0
         self._pumps: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self.held = 0
         self._forward = asyncio.Event()
         self._forward.set()
         self._to_server = True
@@ -26,6 +26,11 @@ class Proxy:
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    def point_to(self, target: str) -> None:
+        """New connections go to `target`."""
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
 
     def silence(self) -> None:
         """From now on nothing passes, and nobody is told: a half-open connection. New ones are silent, too."""
@@ -36,7 +41,8 @@ class Proxy:
         self._to_client = False
 
     def hold(self) -> None:
-        """Delay everything until `release`."""
+        """Delay everything until `release`. `held` counts what has come since, in pieces."""
+        self.held = 0
         self._forward.clear()
 
     def release(self) -> None:
@@ -79,6 +85,7 @@ class Proxy:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, upwards: bool) -> None:
         try:
             while chunk := await source.read(1 << 16):
+                self.held += not self._forward.is_set()
                 await self._forward.wait()
                 if self._to_server if upwards else self._to_client:
                     sink.write(chunk)

@@ -13,7 +13,9 @@ from ledger.etcd import EtcdClient
 from ledger.etcd.errors import Closed, DeadlineExceeded, LeaseExists, NoLeader, Unavailable
 from ledger.etcd.txn import Get, Put, absent
 from tests.support.etcd_source import TestEtcd
+from tests.support.metrics import metric
 from tests.support.proxy import Proxy
+from tests.support.until import until
 
 NOBODY = "127.0.0.1:1"
 """A port that nobody listens on: connections are refused at once."""
@@ -77,7 +79,7 @@ async def test_what_was_not_sent_is_sent_to_the_next(etcd: TestEtcd, connect, pr
 async def test_nobody_there_is_not_ambiguous(connect) -> None:
     client: EtcdClient = connect(NOBODY, timeout=1)
     async with asyncio.timeout(30):
-        with pytest.raises(Unavailable, match="ETCD_UNAVAILABLE.*refused.*majority") as caught:
+        with pytest.raises(Unavailable, match=r"ETCD_UNAVAILABLE.*refused.*majority") as caught:
             await client.put(b"a", b"1")
     assert not caught.value.ambiguous
 
@@ -113,9 +115,7 @@ async def test_a_connection_cut_in_mid_call_is_ambiguous(etcd: TestEtcd, connect
         await through.get(prefix)
         proxy.hold()
         call = asyncio.create_task(through.put(prefix, b"1"))
-        while not through.requests["put"]:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
+        await until(lambda: proxy.held > 0)
         proxy.cut()
         with pytest.raises(Unavailable) as caught:
             await call
@@ -149,25 +149,14 @@ async def test_a_member_without_majority_says_so_at_once(etcd3members, connect) 
     await client.put(b"a", b"1")
     etcd3members.kill(1)
     etcd3members.kill(2)
-    async with asyncio.timeout(60):
-        # Until its election timeout has passed the member waits for the others, and the call is ambiguous.
-        with contextlib.suppress(DeadlineExceeded):
-            await client.put(b"a", b"2")
-        with pytest.raises(NoLeader) as caught:
-            await client._transport.call(*_put(b"a"), timeout=0.5)
+    await until(lambda: metric(etcd3members.members[0], "etcd_server_has_leader") == 0)
+    with pytest.raises(NoLeader) as caught:
+        await client.txn([], [Put(b"a", b"2")], timeout=0.5)
     assert not caught.value.ambiguous
     kv = await client.get(b"a", serializable=True)
     assert kv is not None
     status = await client.status()
-    assert status.leader == 0
-    assert status.errors == ("etcdserver: no leader",)
-
-
-def _put(key: bytes):
-    from ledger.etcd import methods
-    from ledger.etcd import rpc_pb2 as pb
-
-    return methods.PUT, pb.PutRequest(key=key, value=b"3")
+    assert (status.leader, status.errors) == (0, ("etcdserver: no leader",))
 
 
 async def test_a_killed_leader_costs_idempotent_calls_nothing_but_time(etcd3members, connect) -> None:
@@ -202,8 +191,7 @@ async def test_a_closed_client_says_so(etcd: TestEtcd, connect, prefix: bytes) -
         proxy.hold()
         call = asyncio.create_task(client.get(prefix))
         beat = asyncio.create_task(client.beat(1))
-        while client.requests["range"] < 2 or not client.requests["keepalive"]:
-            await asyncio.sleep(0)
+        await until(lambda: client.requests["range"] == 2 and client.requests["keepalive"] == 1)
         await client.close()
         for task in (call, beat):
             with pytest.raises(Closed):
@@ -220,8 +208,7 @@ async def test_cancelling_a_call_cancels_it(etcd: TestEtcd, connect, prefix: byt
         await client.get(prefix)
         proxy.hold()
         call = asyncio.create_task(client.get(prefix))
-        while client.requests["range"] < 2:
-            await asyncio.sleep(0)
+        await until(lambda: client.requests["range"] == 2)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call

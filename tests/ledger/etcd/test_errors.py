@@ -6,7 +6,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from ledger.etcd import errors
+from ledger.etcd import AlarmType, errors
 from ledger.etcd.errors import EtcdError, Unavailable, from_status
 
 S = grpc.StatusCode
@@ -71,8 +71,12 @@ def test_each_class_has_a_code_and_a_next_step() -> None:
 
 async def test_a_full_database(etcd_cluster, connect) -> None:
     client = connect(*etcd_cluster(options=("--quota-backend-bytes", "2000000")).endpoints)
-    with pytest.raises(errors.QuotaExceeded):
-        for number in range(10):
+
+    async def fill() -> None:
+        for number in range(500):  # It looks at its size once in 100 ms.
             await client.put(b"%d" % number, b"x" * 500_000)
+
+    with pytest.raises(errors.QuotaExceeded):
+        await fill()
     (alarm,) = await client.alarms()
-    assert alarm.type.value == "nospace"
+    assert alarm.type is AlarmType.NOSPACE
