@@ -21,7 +21,7 @@ from ledger.etcd.txn import (
 )
 from ledger.kept import Kept
 from ledger.keys import Keys
-from ledger.records import Claim, Ticket, TicketState
+from ledger.records import Claim, Phase, Ticket, TicketState
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,14 @@ def _turn(keys: Keys, view: GroupView, decision: Decision, compares: list[Compar
     if decision.turn is None and (only_new or only_health):
         return
     compares.append(modified_at(key, view.turn.mod) if view.turn else absent(key))
-    if decision.turn is not None:
-        ops.append(Put(key, encode(decision.turn)))
+    if decision.turn is None:
+        return
+    ops.append(Put(key, encode(decision.turn)))
+    incoming = decision.turn.incoming
+    if incoming is not None and decision.turn.phase in (Phase.PREPARING, Phase.COMMITTING):
+        ticket = view.ticket(incoming.job)
+        if ticket is not None and ticket.create == incoming.ticket_revision:
+            compares.append(created_at(keys.ticket(view.name, ticket.name), ticket.create))
 
 
 def _tickets(keys: Keys, view: GroupView, decision: Decision, compares: list[Compare], ops: list[Op]) -> None:
