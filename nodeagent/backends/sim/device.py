@@ -386,6 +386,7 @@ async def serve(path: Path, device: SimulatedDevice, stop: asyncio.Event) -> Non
     fresh = _clear(path)
     server = await asyncio.start_unix_server(connected, fresh, limit=_LINE_LIMIT)
     await asyncio.to_thread(fresh.rename, path)
+    print(f"simulated devices serve on {path}", flush=True)
     try:
         await stop.wait()
     finally:
