@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,12 @@ def cgroup(pid: int) -> str | None:
     """The content of /proc/<pid>/cgroup."""
     raw = _read(pid, "cgroup")
     return None if raw is None else raw.decode(errors="replace")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of the process that is in RAM; 0 for one that has ended."""
+    raw = _read(pid, "statm")
+    return int(raw.split()[1]) * os.sysconf("SC_PAGE_SIZE") if raw else 0
 
 
 def pod_uid(pid: int) -> str | None:

@@ -15,15 +15,22 @@ from typing import Protocol
 from ledger.records import Device, Process, ProcessState
 from nodeagent.backends.driver import DeviceUse, Progress, Verdict
 
+Known = Mapping[str, Sequence[Process]]
+"""For each job, the processes that were registered or recorded before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A process found on the group's devices, or known from before, and the job that it belongs to."""
+    """A process found on the group's devices, or known from before, and the job that it belongs to.
+
+    Attributes:
+        devices: those of the node that it has something on now; of a parked process none.
+    """
 
     process: Process
     job: str
     state: ProcessState
-    bytes: int
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +43,39 @@ class Findings:
         use: the devices' own account.
     """
 
-    found: tuple[Found, ...]
-    strangers: tuple[Process, ...]
-    use: tuple[DeviceUse, ...]
+    found: tuple[Found, ...] = ()
+    strangers: tuple[Process, ...] = ()
+    use: tuple[DeviceUse, ...] = ()
 
 
 class Backend(Protocol):
-    """One way of moving state. Every call takes the seconds that it may last and raises `BackendError` after
-    them."""
+    """One way of moving state.
+
+    Every call takes the seconds that it may last, and raises `BackendError` after them or when it fails.
+
+    Attributes:
+        parked_means_stopped: a saved process cannot run on the device, whatever it tries.
+        baseline_bytes: what a device without any process may have in use.
+    """
 
     name: str
     parked_means_stopped: bool
+    baseline_bytes: int
 
-    async def devices(self) -> Sequence[Device]:
+    async def devices(self, *, within: float) -> Sequence[Device]:
         """The devices that this backend sees on the node."""
 
-    async def find(
-        self, group: str, devices: Sequence[str], known: Mapping[str, Sequence[Process]], *, within: float
-    ) -> Findings:
-        """Look. ``known`` holds, for each job, the processes that were registered or recorded before."""
+    async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
+        """Look. Known processes that have ended are left out."""
 
-    async def prepare(self, process: Process, *, within: float) -> Verdict:
-        """Check that the process can be saved and restored and, if so, lock it: reversible by `undo`."""
+    async def check(self, process: Process, *, within: float) -> Verdict:
+        """Whether the process could be saved and restored. Changes nothing."""
+
+    async def lock(self, process: Process, *, within: float) -> None:
+        """Keep the process from the devices: reversible by `undo`."""
 
     async def save(self, process: Process, progress: Progress, *, within: float) -> None:
-        """Move a prepared process's state off the device."""
+        """Move a locked process's state off the devices."""
 
     async def restore(self, process: Process, progress: Progress, *, within: float) -> None:
         """Move a saved process's state back; it does not run yet."""
@@ -69,25 +84,28 @@ class Backend(Protocol):
         """Let a restored process run."""
 
     async def undo(self, process: Process, *, within: float) -> None:
-        """Take back `prepare`: the process runs as before."""
+        """Take back `lock`: the process runs as before."""
 
-    async def state(self, process: Process, *, within: float) -> ProcessState:
-        """The process's state as the driver has it."""
+    async def state(self, process: Process, *, within: float) -> ProcessState | None:
+        """The process's state as the driver has it; None for one that has ended or has nothing to move."""
 
     async def kill(self, process: Process, *, within: float) -> None:
         """End the process, and wait until its device memory is free."""
 
+    async def keep_warm(self, processes: Sequence[Process]) -> None:
+        """Be ready to act on these without delay, and on no others."""
+
     async def close(self) -> None:
-        """End the helpers."""
+        """End the helpers, each after its call in flight. What they locked and nobody saves is unlocked."""
 
 
 class BackendError(Exception):
     """A step that failed.
 
     Attributes:
-        step: prepare, save, restore, resume, undo, find, state or kill.
+        step: check, lock, save, restore, resume, undo, find, state, kill or devices.
         process: the process, if one.
-        timed_out: the step did not end within its time; its helper was ended.
+        timed_out: the step did not end within its time; its helper was ended, what it does is not known.
         final: the process can neither go on nor be brought back.
     """
 

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node agent: takes the devices' OS locks, registers, watches ``nodes/<node>/``, and runs a worker for each group.
+
+The order at the start is the fence: first the OS locks, then what an earlier life left locked is unlocked (unless its
+COMMIT had begun), and only then is etcd asked anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ledger.codec import VERSION
+from ledger.etcd import EtcdClient
+from ledger.index import Index
+from ledger.keys import Keys, Kind, check_name
+from ledger.records import Agent, Device, GroupEpoch, Process
+from ledger.view import Changes, LedgerView
+from nodeagent import plan, procfs
+from nodeagent.backends.driven import DrivenBackend
+from nodeagent.backends.drivers import DriverChoice
+from nodeagent.flocks import DeviceLocks
+from nodeagent.helpers import HelperPool
+from nodeagent.hostmemory import HostMemory, MachineMemory
+from nodeagent.journal import Journal
+from nodeagent.registration import Registration
+from nodeagent.store import NodeStore
+from nodeagent.switch import Switch
+from nodeagent.worker import Seen, Worker
+
+_log = logging.getLogger(__name__)
+
+_DEVICES_WITHIN = 60.0
+_VIEW_WITHIN = 30.0
+RELEASE = "0.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What an agent is told at its start.
+
+    Attributes:
+        open_store: a client of etcd and the names of the keys, made in the agent's event loop.
+        state_dir: of this node alone, kept over restarts: the journal and the devices' lock files.
+        baseline_bytes: what a device without any process may have in use.
+        ttl: of its registration, seconds.
+        address: of its NodeAgent service; empty: none.
+    """
+
+    node: str
+    open_store: Callable[[], tuple[EtcdClient, Keys]]
+    driver: DriverChoice
+    state_dir: Path
+    baseline_bytes: int = 0
+    memory: HostMemory = field(default_factory=MachineMemory)
+    ttl: int = 10
+    address: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("node", self.node)
+
+
+class NodeAgent:
+    """The running agent: has the OS locks, a journal, a backend and a client of etcd. Made by `run_agent`.
+
+    Attributes:
+        workers: one for each group that the ledger tells this node about.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        devices: Sequence[Device],
+        journal: Journal,
+        backend: DrivenBackend,
+        client: EtcdClient,
+        keys: Keys,
+    ) -> None:
+        self.config, self.devices, self.backend = config, devices, backend
+        self.workers: dict[str, Worker] = {}
+        self._index = Index(keys)
+        self._journal = journal
+        self._store = NodeStore(client, keys, config.node)
+        self._view = LedgerView(client, keys.node(config.node), self._take)
+        self.registration = Registration(
+            client,
+            keys.agent(config.node),
+            config.node,
+            journal,
+            self._record,
+            self._all_changed,
+            ttl=config.ttl,
+        )
+        self._warm: dict[str, tuple[Process, ...]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Obey until ``stop`` is set; then end the driver calls in flight and deregister. Raises CannotKill."""
+        await self.registration.revoke_old()
+        self._spawn(self._start_view())
+        self._spawn(self.registration.run())
+        self._spawn(_set(stop, self._failed))
+        try:
+            await self._failed
+        finally:
+            await _end(self._tasks)
+            await self._view.close()
+            # Registered until nothing of this agent is in the driver any more.
+            await self.backend.close()
+            await self.registration.close()
+
+    # ------------------------------------------------------------------------------- what workers need of it
+
+    @property
+    def incarnation(self) -> int:
+        return self.registration.incarnation
+
+    async def reached(self, revision: int, within: float) -> None:
+        await self._view.reached(revision, within)
+
+    def seen(self, group: str) -> Seen:
+        index, node = self._index, self.config.node
+        directives, claims = index.directives.get(node, {}), index.claims.get(node, {})
+        recorded = index.processes.get(node, {})
+        owners = {device: one.value.group for device, one in claims.items()}
+        owners.update((device, name) for name, one in directives.items() for device in one.value.devices)
+        known: dict[str, list[Process]] = {}
+        for (name, job), registered in index.registered.get(node, {}).items():
+            if name == group:
+                known.setdefault(job, []).extend(registered.value.processes)
+        if group in recorded:
+            for one in recorded[group].value.jobs:
+                known.setdefault(one.job, []).extend(each.process for each in one.processes if each.process)
+        return Seen(
+            directive=directives.get(group),
+            ack=index.acks.get(node, {}).get(group),
+            processes=recorded.get(group),
+            devices=tuple(sorted(device for device, name in owners.items() if name == group)),
+            known=known,
+            foreign=frozenset(device for device, name in owners.items() if name != group),
+            parked=plan.parked_bytes(one.value for one in recorded.values()),
+            errors=tuple(index.errors(group=group)),
+        )
+
+    # ----------------------------------------------------------------------------------------------- inside
+
+    def _take(self, changes: Changes) -> None:
+        """The ledger has changed: tell those whom it concerns."""
+        groups: set[str] = set()
+        everybody = False
+        for change in changes.changes:
+            place = self._index.put(change.kv) if change.kv else self._index.delete(change.key)
+            if place is None:
+                continue
+            if place.group:
+                groups.add(place.group)
+            everybody = everybody or place.kind in (Kind.CLAIM, Kind.DIRECTIVE)
+            if place.kind is Kind.CLAIM and change.kv:
+                claim = self._index.claims[self.config.node].get(place.name)
+                groups.update((claim.value.group,) if claim else ())
+        for group in groups:
+            if group not in self.workers:
+                self._begin(group)
+        for group in self.workers if everybody else groups:
+            self.workers[group].changed()
+        registered = self._index.agents.get(self.config.node)
+        create = registered.create if registered else 0
+        self.registration.seen(create, changes.revision, restarted=changes.restarted)
+
+    def _begin(self, group: str) -> None:
+        switch = Switch(group, self.backend, self._journal, self.config.memory)
+        self.workers[group] = Worker(group, switch, self._journal, self._store, self, self._keep_warm)
+        self._spawn(self.workers[group].run())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside the others. Its failure ends the agent; its end does not."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) and not self._failed.done():
+                self._failed.set_exception(error)
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    async def _start_view(self) -> None:
+        try:
+            await self._view.start(within=_VIEW_WITHIN)
+        except TimeoutError:
+            _log.warning("etcd has not answered within %.0f s; trying on.", _VIEW_WITHIN)
+
+    def _all_changed(self) -> None:
+        for worker in self.workers.values():
+            worker.changed()
+
+    def _keep_warm(self, group: str, processes: tuple[Process, ...]) -> None:
+        if self._warm.get(group) != processes:
+            self._warm[group] = processes
+            self._spawn(self.backend.keep_warm([one for each in self._warm.values() for one in each]))
+
+    def _record(self) -> Agent:
+        groups = self._journal.state.groups.items()
+        return Agent(
+            version=VERSION,
+            boot_id=procfs.boot_id(),
+            address=self.config.address,
+            capabilities=(self.backend.name,),
+            devices=tuple(self.devices),
+            host_memory_bytes=self.config.memory.total(),
+            highest=tuple(GroupEpoch(name, one.highest) for name, one in sorted(groups)),
+            release=RELEASE,
+            parked_means_stopped=self.backend.parked_means_stopped,
+        )
+
+
+async def run_agent(
+    config: AgentConfig, stop: asyncio.Event, started: Callable[[NodeAgent], Awaitable[None]] | None = None
+) -> None:
+    """Take the OS locks, put right what an earlier life left, and work until ``stop`` is set.
+
+    Args:
+        started: awaited once the agent is about to work, as by a server that shows its state.
+
+    Raises JournalCorrupt, JournalUnwritable, CannotKill and `nodeagent.backends.base.BackendError` (no devices).
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        devices = await _devices(config)
+        locks = DeviceLocks(config.state_dir / "locks", (one.uuid for one in devices))
+        stack.callback(locks.close)
+        if not await _unless(stop, locks.acquire()):
+            return
+        journal = Journal(config.state_dir / "journal")
+        stack.callback(journal.close)
+        backend = _backend(config, locks.fds)
+        stack.push_async_callback(backend.close)
+        await _unlock_left(config, journal, backend)
+        client, keys = config.open_store()
+        await stack.enter_async_context(client)
+        agent = NodeAgent(config, devices, journal, backend, client, keys)
+        if started is not None:
+            await started(agent)
+        await agent.work(stop)
+
+
+async def _devices(config: AgentConfig) -> Sequence[Device]:
+    """The names of the devices, before their locks can be taken: asking changes nothing."""
+    backend = _backend(config, ())
+    try:
+        return await backend.devices(within=_DEVICES_WITHIN)
+    finally:
+        await backend.close()
+
+
+def _backend(config: AgentConfig, lock_fds: Sequence[int]) -> DrivenBackend:
+    pool = HelperPool(config.driver, lock_fds)
+    return DrivenBackend(config.driver.name, pool, baseline_bytes=config.baseline_bytes)
+
+
+async def _unlock_left(config: AgentConfig, journal: Journal, backend: DrivenBackend) -> None:
+    """Unlock at once what an earlier life locked, where no COMMIT had begun (rule 15)."""
+    for group, state in journal.state.groups.items():
+        if state.begun is not None:
+            _log.warning("Group %s: the COMMIT of epoch %d is to be finished.", group, state.begun.epoch)
+        elif state.locked:
+            await Switch(group, backend, journal, config.memory).unlock_prepared()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do ``work``, unless told to stop before it is done. Says whether it was done."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        await _end({task, stopped})
+
+
+async def _set(stop: asyncio.Event, future: asyncio.Future[None]) -> None:
+    await stop.wait()
+    if not future.done():
+        future.set_result(None)
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`timeslice agent`: run the agent of one node."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.errors import LedgerError
+from ledger.options import add_store_options, store_from
+from nodeagent.agent import AgentConfig, run_agent
+from nodeagent.backends.base import BackendError
+from nodeagent.backends.drivers import DriverChoice
+from nodeagent.errors import AgentError
+from nodeagent.hostmemory import FixedMemory, MachineMemory
+from nodeagent.serve import serving
+from nodeagent.switch import CannotKill
+
+if TYPE_CHECKING:
+    # The name of a private class, that only annotations need.
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+_BASELINE = {"sim": 0, "cuda": 1 << 30}
+_EXAMPLES = """\
+examples:
+  timeslice agent --node gpu-7 --etcd 10.0.0.1:2379 --backend cuda --state-dir /var/lib/timeslice
+  timeslice agent --node sim-0 --backend sim --sim-socket /tmp/device.sock --state-dir /tmp/agent
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the command to `timeslice`."""
+    parser = subparsers.add_parser(
+        "agent",
+        help="run the agent of this node",
+        description="Carries out the coordinator's directives on the accelerators of this node, and owns them.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of the agent."""
+    parser.add_argument(
+        "--node", default=socket.gethostname().split(".")[0].lower(), help="its name (default: %(default)s)"
+    )
+    parser.add_argument("--backend", choices=("cuda", "sim"), default="cuda", help="(default: %(default)s)")
+    parser.add_argument("--sim-socket", metavar="SOCKET", type=Path, help="of the simulated device")
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="of this node alone, kept over restarts: the journal and the devices' locks",
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="serve NodeAgent there (default: not at all)")
+    parser.add_argument(
+        "--baseline-bytes", metavar="N", type=int, help="what a device without a process may have in use"
+    )
+    parser.add_argument(
+        "--host-memory", metavar="N", type=int, help="bytes for parked state (default: what the machine has)"
+    )
+    parser.add_argument("--ttl", metavar="S", type=int, default=10, help="of its registration (default: %(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="log each step")
+    add_store_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT. The exit status: 0; 1 for an error, which is printed; 2 for wrong options."""
+    logging.basicConfig(
+        level=logging.DEBUG if args.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if args.backend == "sim" and args.sim_socket is None:
+        print("--backend sim needs --sim-socket.", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(_run(args))
+    except (AgentError, BackendError, CannotKill, LedgerError, OSError, ValueError) as error:
+        print(f"The agent of {args.node} cannot go on. {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(args: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    config = AgentConfig(
+        node=args.node,
+        open_store=lambda: store_from(args),
+        driver=DriverChoice(args.backend, str(args.sim_socket or "")),
+        state_dir=args.state_dir,
+        baseline_bytes=_BASELINE[args.backend] if args.baseline_bytes is None else args.baseline_bytes,
+        memory=MachineMemory() if args.host_memory is None else FixedMemory(args.host_memory),
+        ttl=args.ttl,
+        address=args.listen or "",
+    )
+    await run_agent(config, stop, serving)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent must know after a crash: a small file, written before the thing itself is done.
+
+One entry a line, each with a checksum: ``<crc32> <JSON>``. An entry counts once it is on the disk (fsync). A last line
+without its end is a write that a crash cut short: nobody was told that it was done, so it is dropped. Any other damage
+is `JournalCorrupt`. When the file has grown it is replaced by one line that says it all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ledger.records import Process
+from nodeagent.errors import JournalCorrupt, JournalUnwritable
+
+_COMPACT_ABOVE = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBegun:
+    """A COMMIT whose first irreversible step may have been taken."""
+
+    epoch: int
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJournal:
+    """What is known of one group.
+
+    Attributes:
+        highest: the highest epoch seen.
+        begun: the COMMIT that is to be finished, if any.
+        reserved: host memory put by for the switch in hand, bytes.
+        locked: what PREPARE is locking, or has locked.
+    """
+
+    highest: int = 0
+    begun: CommitBegun | None = None
+    reserved: int = 0
+    locked: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JournalState:
+    """All that is in the journal.
+
+    Attributes:
+        lease: of this node's registration; 0: none known.
+        groups: by name.
+    """
+
+    lease: int = 0
+    groups: Mapping[str, GroupJournal] = field(default_factory=lambda: MappingProxyType({}))
+
+    def group(self, name: str) -> GroupJournal:
+        return self.groups.get(name, GroupJournal())
+
+    def reserved_by_others(self, name: str) -> int:
+        return sum(one.reserved for group, one in self.groups.items() if group != name)
+
+
+class Journal:
+    """The open journal. Not for use by two processes at once: the devices' OS locks see to that.
+
+    Raises:
+        JournalCorrupt: on opening.
+        JournalUnwritable: on opening and by every change; the state is then as before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._fd = path, -1
+        self.state = JournalState()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._size = self._load()
+            self._compact()
+        except OSError as error:
+            raise JournalUnwritable(str(path), error) from error
+
+    def set_lease(self, lease: int) -> None:
+        self._append(dataclasses.replace(self.state, lease=lease), {"lease": lease})
+
+    def update(self, name: str, **changes: Any) -> None:
+        """Change what is known of a group: the fields of `GroupJournal`, by name. No change, no write.
+
+        The highest epoch never falls.
+        """
+        old = self.state.group(name)
+        new = dataclasses.replace(old, **changes)
+        new = dataclasses.replace(new, highest=max(old.highest, new.highest))
+        if new != old:
+            state = dataclasses.replace(self.state, groups=MappingProxyType({**self.state.groups, name: new}))
+            self._append(state, {"group": name, **_to_json(new)})
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _append(self, state: JournalState, entry: dict[str, Any]) -> None:
+        try:
+            if self._size > _COMPACT_ABOVE:
+                self._compact()
+            line = _line(entry)
+            try:
+                _write_all(self._fd, line)
+                os.fsync(self._fd)
+            except OSError:
+                # Part of it may be there, and a later entry must not follow a broken line.
+                os.ftruncate(self._fd, self._size)
+                raise
+            self._size += len(line)
+        except OSError as error:
+            raise JournalUnwritable(str(self._path), error) from error
+        self.state = state
+
+    def _load(self) -> int:
+        """Read what is there; the number of bytes that count."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines[:-1], 1):
+            self._apply(number, line)
+        return len(content) - len(lines[-1])
+
+    def _apply(self, number: int, line: bytes) -> None:
+        checksum, _, body = line.partition(b" ")
+        if checksum != b"%08x" % zlib.crc32(body):
+            raise JournalCorrupt(str(self._path), number, "its checksum is wrong")
+        try:
+            entry = json.loads(body)
+            if "lease" in entry:
+                self.state = dataclasses.replace(self.state, lease=int(entry["lease"]))
+            if "group" in entry:
+                groups = {**self.state.groups, entry["group"]: _from_json(entry)}
+                self.state = dataclasses.replace(self.state, groups=MappingProxyType(groups))
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalCorrupt(str(self._path), number, f"it cannot be read ({error!r})") from error
+
+    def _compact(self) -> None:
+        """Write the state anew and put it in the place of the old file, at once or not at all."""
+        entries: list[dict[str, Any]] = [{"lease": self.state.lease}]
+        entries += [{"group": name, **_to_json(one)} for name, one in self.state.groups.items()]
+        fresh = self._path.with_name(self._path.name + ".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            content = b"".join(map(_line, entries))
+            _write_all(fd, content)
+            os.fsync(fd)
+            fresh.replace(self._path)
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError:
+            os.close(fd)
+            raise
+        self.close()
+        self._fd, self._size = fd, len(content)
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    body = json.dumps(entry, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _to_json(group: GroupJournal) -> dict[str, Any]:
+    return dataclasses.asdict(group)
+
+
+def _from_json(entry: dict[str, Any]) -> GroupJournal:
+    begun = entry["begun"]
+    return GroupJournal(
+        highest=int(entry["highest"]),
+        begun=None if begun is None else CommitBegun(int(begun["epoch"]), str(begun["on"])),
+        reserved=int(entry["reserved"]),
+        locked=tuple(Process(**one) for one in entry["locked"]),
+    )

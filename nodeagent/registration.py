@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's registration: a leased key, made only where there is none. Its create revision is the incarnation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ledger.codec import encode
+from ledger.etcd import EtcdClient, OwnedLease
+from ledger.etcd.errors import EtcdError
+from ledger.etcd.txn import Get, Put, absent
+from ledger.records import Agent
+from nodeagent.errors import AlreadyRegistered
+from nodeagent.journal import Journal
+
+_log = logging.getLogger(__name__)
+_PAUSE = 1.0
+
+
+class Registration:
+    """Keeps this agent registered, with a new incarnation whenever the old one has ended.
+
+    Attributes:
+        incarnation: the create revision of the agent's key; 0 while it is not registered.
+    """
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        key: bytes,
+        node: str,
+        journal: Journal,
+        record: Callable[[], Agent],
+        changed: Callable[[], None],
+        *,
+        ttl: int,
+    ) -> None:
+        self.incarnation = 0
+        self._client, self._key, self._node, self._journal = client, key, node, journal
+        self._record, self._changed, self._ttl = record, changed, ttl
+        self._lease: OwnedLease | None = None
+        self._again = asyncio.Event()
+
+    async def revoke_old(self) -> None:
+        """End what an earlier life of this agent has left, so that it does not stand in the way (rule 7)."""
+        lease = self._journal.state.lease
+        while lease:
+            try:
+                await self._client.revoke(lease)
+                self._journal.set_lease(0)
+                return
+            except EtcdError as error:
+                _log.warning("The old registration of node %s cannot be ended yet: %s", self._node, error)
+                await asyncio.sleep(_PAUSE)
+
+    async def run(self) -> None:
+        """Register, and again each time that the registration has ended, until cancelled."""
+        while True:
+            self._again.clear()
+            try:
+                await self._register()
+            except (EtcdError, AlreadyRegistered) as error:
+                _log.warning("Node %s is not registered: %s", self._node, error)
+                await self._drop()
+                # Woken when the key in the way has gone.
+                await self._wait(_PAUSE)
+                continue
+            await self._ended()
+            _log.warning("The registration of node %s has ended: registering anew.", self._node)
+            await self._drop()
+
+    def seen(self, create_revision: int, revision: int, *, restarted: bool = False) -> None:
+        """Told by the view which registration was there at ``revision`` of the store; 0: none.
+
+        ``restarted``: the store is another one, or was set back: what it says of this agent is of another time, so
+        the agent registers anew, with the highest epochs that it has seen (rule 10).
+        """
+        # What the view says of a time before this registration says nothing about it.
+        if restarted or (revision >= self.incarnation and create_revision != self.incarnation):
+            self._again.set()
+
+    async def close(self) -> None:
+        """Deregister."""
+        await self._drop()
+
+    async def _register(self) -> None:
+        lease = self._client.new_lease_id()
+        # Before it exists: a crash in between must leave nothing that the next life does not know of.
+        self._journal.set_lease(lease)
+        self._lease = await self._client.lease(self._ttl, lease_id=lease)
+        put = Put(self._key, encode(self._record()), lease=lease)
+        result = await self._client.txn([absent(self._key)], [put], [Get(self._key)], idempotent=True)
+        if result.succeeded:
+            self.incarnation = result.revision
+        else:
+            found = getattr(result.responses[0], "kvs", ())
+            if not found or found[0].lease != lease:
+                raise AlreadyRegistered(self._node)
+            self.incarnation = found[0].create_revision
+        _log.info("Node %s is registered; incarnation %d.", self._node, self.incarnation)
+        self._changed()
+
+    async def _ended(self) -> None:
+        """Wait for the end of the lease, or for a view without the key."""
+        assert self._lease is not None
+        tasks = [asyncio.create_task(self._lease.lost.wait()), asyncio.create_task(self._again.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drop(self) -> None:
+        self.incarnation = 0
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await lease.close()
+        self._changed()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
+        except TimeoutError:
+            return
