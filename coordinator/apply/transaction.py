@@ -21,7 +21,7 @@ from ledger.etcd.txn import (
 )
 from ledger.kept import Kept
 from ledger.keys import Keys
-from ledger.records import Claim, Phase, Ticket, TicketState
+from ledger.records import Claim, Ticket, TicketState
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +72,30 @@ def _turn(keys: Keys, view: GroupView, decision: Decision, compares: list[Compar
     if decision.turn is None and (only_new or only_health):
         return
     compares.append(modified_at(key, view.turn.mod) if view.turn else absent(key))
-    if decision.turn is None:
-        return
-    ops.append(Put(key, encode(decision.turn)))
-    incoming = decision.turn.incoming
-    if incoming is not None and decision.turn.phase in (Phase.PREPARING, Phase.COMMITTING):
-        ticket = view.ticket(incoming.job)
-        if ticket is not None and ticket.create == incoming.ticket_revision:
-            compares.append(created_at(keys.ticket(view.name, ticket.name), ticket.create))
+    if decision.turn is not None:
+        ops.append(Put(key, encode(decision.turn)))
 
 
 def _tickets(keys: Keys, view: GroupView, decision: Decision, compares: list[Compare], ops: list[Op]) -> None:
+    for job, create in decision.stands_on.items():
+        compares.append(created_at(keys.ticket(view.name, job), create))
     for change in decision.tickets:
         key = keys.ticket(view.name, change.job)
         match change:
             case Create(ticket=ticket):
                 health, kept = keys.job(view.name, change.job), view.jobs.get(change.job)
-                compares.append(absent(key))
                 compares.append(modified_at(health, kept.mod) if kept else absent(health))
                 ops.append(Put(key, encode(ticket), lease=int(ticket.session, 16)))
-                continue
-            case Remove(create=create):
+            case Remove():
                 ops.append(Delete(key))
-            case Grant(create=create, token=token, restored=restored, lost=lost):
+            case Grant(token=token, restored=restored, lost=lost):
                 old = _ticket(view, change.job)
                 new = replace(old, state=TicketState.GRANTED, token=token, restored=restored, lost=lost)
                 ops.append(Put(key, encode(new), ignore_lease=True))
-            case Refuse(create=create, reason=reason, why=why):
+            case Refuse(reason=reason, why=why):
                 old = _ticket(view, change.job)
                 new = replace(old, state=TicketState.REFUSED, reason=reason, why=why)
                 ops.append(Put(key, encode(new), ignore_lease=True))
-        compares.append(created_at(key, create))
 
 
 def _ticket(view: GroupView, job: str) -> Ticket:
