@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One session's stream: requests in, events out. Nothing of a session lives here that another replica would miss.
+
+Each request is carried out by a task of its own, in order for each acquire, so that one that waits for etcd holds up
+nothing else. A request whose stream has ended is carried out all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import grpc.aio
+
+from coordinator.apply.engine import Applied
+from coordinator.apply.errors import EngineError
+from coordinator.decide import Decision, commands
+from coordinator.decide.commands import Refusal
+from coordinator.decide.view import GroupView
+from coordinator.errors import INTERNAL, answer_to
+from coordinator.serve import validate
+from coordinator.serve.acquire import take_place
+from coordinator.serve.seat import Event, Seat, Stage, refused
+from coordinator.serve.services import Services
+from coordinator.serve.sessions import WITHIN, Live
+from ledger.errors import LedgerError
+from ledger.etcd.errors import EtcdError, LeaseNotFound
+from ledger.keys import check_name
+from ledger.records import TicketState
+from timeslice_proto.v1 import coordinator_pb2
+
+log = logging.getLogger(__name__)
+
+GREETING_WITHIN = 10.0
+"""Seconds until a stream must have said whose it is."""
+
+FLUSH_WITHIN = 2.0
+"""Seconds for the last events of a stream that ends."""
+
+BACKLOG = 256
+"""Events that a client has not taken yet, from which on it is spared progress."""
+
+Context = grpc.aio.ServicerContext[Any, Event]
+
+
+class SessionStream:
+    """Serves one stream. `run` returns, or raises what the stream ends with."""
+
+    def __init__(self, services: Services, context: Context) -> None:
+        self._services = services
+        self._engine = services.engine
+        self._context = context
+        self._live = Live("", None, 0, 0)
+        self._seats: dict[int, Seat] = {}
+        self._gave_up: dict[int, asyncio.Event] = {}
+        self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
+        self._out: deque[Event] = deque()
+        self._something = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._unlisten: dict[str, Callable[[], None]] = {}
+        self._ending: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def end(self, error: Exception | None) -> None:
+        """End the stream, in order where ``error`` is None."""
+        if not self._ending.done():
+            if isinstance(error, Refusal) and error.reason == "REPLICA_LEAVING":
+                self._put(Event(go_away=coordinator_pb2.GoAway(why=error.message)))
+            self._ending.set_result(error)
+
+    async def run(self) -> None:
+        """Serve until the client has hung up or closed its session, or the stream has to end.
+
+        Raises:
+            Refusal, LedgerError, EngineError, EtcdError: what the client is told as the stream's status.
+        """
+        self._services.registry.enter(self)
+        workers: list[asyncio.Task[None]] = []
+        unsubscribe: Callable[[], None] | None = None
+        try:
+            await self._greet()
+            self._services.registry.enter(self, self._live.session)
+            unsubscribe = self._engine.subscribe_session(self._live.session, self._wake.set)
+            self._wake.set()
+            workers = [
+                asyncio.create_task(work(), name=f"session {self._live.session}: {work.__name__}")
+                for work in (self._read, self._write, self._watch)
+            ]
+            for worker in workers:
+                worker.add_done_callback(self._worker_ended)
+            error = await self._ending
+            await self._flush(workers[1])
+        finally:
+            self._services.registry.leave(self, self._live.session)
+            if unsubscribe is not None:
+                unsubscribe()
+            self._leave(workers)
+            await asyncio.gather(*workers, return_exceptions=True)
+        if error is not None:
+            raise error
+
+    # ------------------------------------------------------------------------------------------------ the greeting
+
+    async def _greet(self) -> None:
+        try:
+            async with asyncio.timeout(GREETING_WITHIN):
+                first = await self._context.read()
+        except TimeoutError as error:
+            raise validate.bad_request("A stream opens or resumes a session first of all.") from error
+        if isinstance(first, coordinator_pb2.SessionRequest):
+            match first.WhichOneof("request"):
+                case "open":
+                    self._live, secret = await self._services.sessions.open(first.open)
+                    self._opened(secret, resumed=False)
+                    return
+                case "resume":
+                    await self._resume(first.resume)
+                    return
+        raise validate.bad_request("A stream opens or resumes a session first of all.")
+
+    async def _resume(self, request: coordinator_pb2.ResumeSession) -> None:
+        sessions = self._services.sessions
+        self._live = await sessions.resume(request.session, request.secret, request.last_sequence)
+        self._opened("", resumed=True)
+        known = {one.sequence for one in request.wanted} | {one.sequence for one in request.held}
+        prune = sessions.prune(self._live.session, request.last_sequence, known)
+        self._services.registry.spawn(prune, f"what session {self._live.session} has forgotten is given back")
+        for held in request.held:
+            seat = self._seat(held.sequence, held.job, held.group)
+            seat.holds(held.token, self._live.mod)
+        for wanted in request.wanted:
+            self._in_order(wanted.sequence, self._acquire(wanted))
+
+    def _opened(self, secret: str, *, resumed: bool) -> None:
+        opened = coordinator_pb2.Opened(
+            session=self._live.session,
+            secret=secret,
+            ttl_ms=self._live.ttl_ms,
+            resumed=resumed,
+            replica=self._engine.replica_id,
+        )
+        self._put(Event(opened=opened))
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    async def _read(self) -> None:
+        while True:
+            request = await self._context.read()
+            if not isinstance(request, coordinator_pb2.SessionRequest):
+                return  # the client has hung up: its session lives on
+            match request.WhichOneof("request"):
+                case "beat":
+                    self._spawn(self._beat(request.beat), "beat")
+                case "acquire":
+                    self._in_order(request.acquire.sequence, self._acquire(request.acquire))
+                case "yield":
+                    yielded = getattr(request, "yield")
+                    self._in_order(yielded.sequence, self._yield(yielded))
+                case "cancel":
+                    self._give_up(request.cancel.sequence)
+                    self._in_order(request.cancel.sequence, self._cancel(request.cancel.sequence))
+                case "close":
+                    self._spawn(self._close(), "close")
+                case _:
+                    raise validate.bad_request("A stream opens or resumes its session once, at its beginning.")
+
+    async def _beat(self, beat: coordinator_pb2.BeatRequest) -> None:
+        session = self._live.session
+        try:
+            ttl_ms = await self._services.sessions.beat(session, within=self._live.ttl_ms / 3000)
+        except LeaseNotFound:
+            self._expired()
+            return
+        self._put(Event(beat=coordinator_pb2.BeatConfirmed(number=beat.number, ttl_ms=ttl_ms)))
+        if beat.prune:
+            await self._services.sessions.prune(session, beat.last_sequence, set(beat.wanted))
+
+    async def _acquire(self, request: coordinator_pb2.AcquireRequest) -> None:
+        known = self._seats.get(request.sequence)
+        if known is not None and known.stage is not Stage.OVER:
+            known.tell_again()
+            self._wake.set()
+            return
+        try:
+            validate.acquire(request)
+            seat = self._seat(request.sequence, request.job, request.groups[0])
+            gave_up = self._gave_up[request.sequence] = asyncio.Event()
+            await take_place(self._engine, seat, request, self._live.process, gave_up, self._put)
+        except (Refusal, LedgerError, EngineError) as error:
+            self._drop(request.sequence)
+            self._refuse(request.sequence, error)
+        else:
+            self._wake.set()
+
+    async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
+        seat = self._seats.get(request.sequence)
+        waiters = 0
+
+        def ask(view: GroupView) -> Decision | commands.Nothing:
+            nonlocal waiters
+            waiters = sum(1 for one in view.tickets if one.value.state is TicketState.WAITING)
+            return commands.give_back(view, request.job, self._live.session, request.token)
+
+        if seat is not None:
+            seat.leaving = True
+        try:
+            check_name("group", request.group)
+            done = await self._engine.command(request.group, ask, within=WITHIN)
+        except EngineError as error:
+            if seat is not None:
+                seat.leaving = False
+                self._wake.set()
+            self._refuse(request.sequence, error)
+        except (Refusal, LedgerError) as error:
+            self._drop(request.sequence)
+            self._refuse(request.sequence, error)
+        else:
+            self._drop(request.sequence)
+            yielded = coordinator_pb2.Yielded(
+                sequence=request.sequence,
+                group=request.group,
+                waiters=waiters,
+                again=not isinstance(done, Applied),
+            )
+            self._put(Event(yielded=yielded))
+
+    async def _cancel(self, sequence: int) -> None:
+        """What cannot be done now ends the stream: the client asks another replica."""
+        session = self._live.session
+        seat = self._seats.get(sequence)
+        if seat is not None:
+            seat.leaving = True
+            await self._services.sessions.take_back(session, seat.group, seat.job, sequence)
+        else:
+            for group, ticket in self._engine.picture.tickets_of(session):
+                if ticket.value.sequence == sequence:
+                    await self._services.sessions.take_back(session, group, ticket.name, sequence)
+        self._drop(sequence)
+        self._put(Event(cancelled=coordinator_pb2.Cancelled(sequence=sequence)))
+
+    async def _close(self) -> None:
+        for sequence in tuple(self._gave_up):
+            self._give_up(sequence)
+        for seat in self._seats.values():
+            seat.leaving = True
+        if self._last:
+            await asyncio.wait(tuple(self._last.values()))
+        self._live = replace(self._live, mod=_NEVER)
+        await self._services.sessions.close(self._live.session)
+        self._put(Event(closed=coordinator_pb2.Closed()))
+        self.end(None)
+
+    def _in_order(self, sequence: int, request: Coroutine[Any, Any, None]) -> None:
+        """Carry out a request after the earlier ones of the same acquire."""
+        before = self._last.get(sequence)
+
+        async def after() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            await request
+
+        task = self._spawn(after(), f"acquire {sequence}")
+        self._last[sequence] = task
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            if self._last.get(sequence) is task:
+                del self._last[sequence]
+
+        task.add_done_callback(ended)
+
+    def _spawn(self, request: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        async def carry_out() -> None:
+            try:
+                await request
+            except (Refusal, LedgerError, EngineError, EtcdError) as error:
+                self.end(error)
+
+        task = self._services.registry.spawn(carry_out(), f"{what} of session {self._live.session}")
+        task.add_done_callback(self._failed)
+        return task
+
+    # ------------------------------------------------------------------------------------------------ events
+
+    async def _watch(self) -> None:
+        """Tell what changes for the session's acquires."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._session_over():
+                return
+            now = self._engine.clock()
+            for sequence, seat in tuple(self._seats.items()):
+                event = seat.look(self._engine.picture, now)
+                if event is not None:
+                    self._put(event)
+                if seat.stage is Stage.OVER:
+                    self._drop(sequence)
+            waits = [seat.due_in(now) for seat in self._seats.values() if seat.stage is Stage.QUEUED]
+            self._look_again([wait for wait in waits if wait > 0])
+
+    def _session_over(self) -> bool:
+        """Whether the session's key is gone, or another replica has it."""
+        picture = self._engine.picture
+        if not picture.live or picture.revision < self._live.mod:
+            return False
+        kept = picture.session(self._live.session)
+        if kept is None:
+            self._expired()
+            return True
+        if kept.mod > self._live.mod and kept.value.replica != self._engine.replica_id:
+            self.end(Refusal("SESSION_TAKEN", "Another replica serves the session now."))
+            return True
+        return False
+
+    def _expired(self) -> None:
+        message = "The session has ended: its lease is gone."
+        lost = coordinator_pb2.Lost(sequence=0, reason="SESSION_EXPIRED", message=message)
+        if not self._ending.done():
+            self._put(Event(lost=lost))
+        self.end(Refusal("SESSION_EXPIRED", message, {"session": self._live.session}))
+
+    def _look_again(self, waits: list[float]) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if waits:
+            self._later = asyncio.get_running_loop().call_later(min(waits), self._wake.set)
+
+    def _put(self, event: Event) -> None:
+        if len(self._out) >= BACKLOG and event.WhichOneof("event") in ("queued", "switching"):
+            return
+        self._out.append(event)
+        self._something.set()
+
+    async def _write(self) -> None:
+        """The one writer: it ends with the stream, once all that was put before is written."""
+        while self._out or not self._ending.done():
+            await self._something.wait()
+            self._something.clear()
+            while self._out:
+                await self._context.write(self._out.popleft())
+
+    async def _flush(self, writer: asyncio.Task[None]) -> None:
+        """Let the client have what was put before the end; not for long, since it may not be listening."""
+        self._something.set()
+        _, unwritten = await asyncio.wait({writer}, timeout=FLUSH_WITHIN)
+        if unwritten:
+            log.info("Session %s did not take its last events.", self._live.session)
+
+    def _refuse(self, sequence: int, error: Exception) -> None:
+        answer = answer_to(error) or INTERNAL
+        self._put(refused(sequence, answer.reason, answer.message, dict(answer.metadata)))
+
+    # ------------------------------------------------------------------------------------------------ seats
+
+    def _seat(self, sequence: int, job: str, group: str) -> Seat:
+        seat = Seat(self._live.session, sequence, job, group, self._engine.clock())
+        self._seats[sequence] = seat
+        if group not in self._unlisten:
+            self._unlisten[group] = self._services.bell.listen(group, self._wake.set)
+        return seat
+
+    def _give_up(self, sequence: int) -> None:
+        """End a wait without a place; one that has a place ends by the cancel that follows."""
+        gave_up = self._gave_up.get(sequence)
+        if gave_up is not None:
+            gave_up.set()
+
+    def _drop(self, sequence: int) -> None:
+        self._gave_up.pop(sequence, None)
+        seat = self._seats.pop(sequence, None)
+        if seat is not None and all(other.group != seat.group for other in self._seats.values()):
+            unlisten = self._unlisten.pop(seat.group, None)
+            if unlisten is not None:
+                unlisten()
+
+    def _leave(self, workers: list[asyncio.Task[None]]) -> None:
+        for worker in workers:
+            worker.cancel()
+        self._look_again([])
+        for sequence in tuple(self._gave_up):
+            self._give_up(sequence)
+        for unlisten in self._unlisten.values():
+            unlisten()
+        self._unlisten.clear()
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._failed(worker)
+        if not worker.cancelled():
+            self.end(None)
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        """A client that waits for what has failed has to be told."""
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.end(error)
+
+
+_NEVER = 2**63
+"""A revision that no picture reaches: while a session is being closed nobody is told that it ends."""
