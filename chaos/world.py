@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole system as real processes of this machine: to be watched, harmed and judged.
+
+    with World(replicas=3, nodes=2) as world:
+        job = world.start_job("job-a")
+        job.run()
+        job.wait_turns(3, within=60)
+        world.kill("replica0")
+
+etcd, replicas, agents, simulated devices, jobs and the recorder of the history each are a process with a name, a log
+file in ``world.folder`` and, where they listen, a port that stays theirs. All die with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import grpc
+
+from chaos import history
+from chaos.dev.job import Rhythm
+from chaos.jobs import JobProcess
+from chaos.processes import Child, wait_all_ready
+from ledger.embedded import EtcdCluster
+from ledger.ports import ReservedPorts
+from nodeagent.backends.sim import log as devicelog
+from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc, records_pb2
+
+READY_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_CALL_SECONDS = 15.0
+
+_HOST_MEMORY = 1 << 40
+"""What the devices hold counts for much more than it is, so this machine's own memory says nothing."""
+
+# The lines by which each kind of process says that it is ready.
+_DEVICE = "^simulated devices serve"
+_REPLICA = "^coordinator .* serves"
+_AGENT = "is registered; incarnation"
+_HISTORY = "^history records"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the devices of each node are: how many, bytes of each, bytes a second and seconds of a copy."""
+
+    devices: int = 1
+    capacity: int = 80 << 30
+    bandwidth: float = 50e9
+    latency: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: its devices' UUIDs, their socket, and the log that is the evidence of what ran on them."""
+
+    name: str
+    devices: tuple[str, ...]
+    socket: Path
+    log: Path
+
+
+class Named(Protocol):
+    """What `World` can do to each of its processes, by name."""
+
+    @property
+    def pid(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def end(self, number: signal.Signals, within: float) -> None: ...
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+
+
+class _Member:
+    """A member of the etcd cluster, seen as the other processes are."""
+
+    def __init__(self, cluster: EtcdCluster, index: int) -> None:
+        self.index, self._cluster, self._member = index, cluster, cluster.members[index]
+
+    @property
+    def pid(self) -> int | None:
+        return self._member.pid
+
+    def kill(self) -> None:
+        self._cluster.kill(self.index)
+
+    def end(self, number: signal.Signals, within: float) -> None:
+        del within  # the cluster has its own limit
+        self._member.end(number)
+
+    def freeze(self) -> None:
+        self._cluster.freeze(self.index)
+
+    def thaw(self) -> None:
+        self._cluster.thaw(self.index)
+
+
+class World:
+    """Processes named ``etcd0``…, ``replica0``…, ``device-n0``…, ``agent-n0``…, ``history`` and those of the jobs.
+
+    Args:
+        group: made at the start, with all devices of all nodes; empty: none.
+        policy: of that group.
+        environment: more of it, by the name of the process.
+        agent: the program that runs as agent.
+        folder: for logs and state; None: a temporary one, removed at the end.
+
+    Raises ProcessTrouble, EtcdServerError or grpc.RpcError on entering when something does not start in time.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int = 1,
+        nodes: int = 1,
+        etcd: int = 1,
+        shape: Shape | None = None,
+        group: str = "demo",
+        policy: records_pb2.Policy | None = None,
+        environment: Mapping[str, Mapping[str, str]] | None = None,
+        agent: Sequence[str] = ("-m", "nodeagent"),
+        folder: Path | None = None,
+    ) -> None:
+        self.shape, self.group = shape or Shape(), group
+        self._policy, self._environment, self._agent = policy, environment or {}, tuple(agent)
+        self._temporary = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="timeslice-world-")) if folder is None else folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Apart from the logs, since a Unix socket's path has at most 107 bytes.
+        self._sockets = Path(tempfile.mkdtemp(prefix="timeslice-"))
+        self.nodes = tuple(self._node(f"n{index}") for index in range(nodes))
+        self._ports = ReservedPorts(replicas + nodes)
+        self.endpoints = tuple(f"127.0.0.1:{port}" for port in self._ports.ports[:replicas])
+        self._agent_ports = self._ports.ports[replicas:]
+        self.etcd = EtcdCluster(etcd)
+        self.jobs: dict[str, JobProcess] = {}
+        self._children: dict[str, Child] = {}
+        self._history = self.folder / "history.jsonl"
+
+    def _node(self, name: str) -> Node:
+        devices = tuple(f"SIM-{name}-{index}" for index in range(self.shape.devices))
+        return Node(name, devices, self._sockets / f"{name}.sock", self.folder / f"device-{name}.events")
+
+    # ----------------------------------------------------------------------------------------- start and end
+
+    def start(self) -> None:
+        """Start all and wait until all are ready. If that fails, nothing is left."""
+        try:
+            devices = [self._child(f"device-{node.name}", self._device_command(node), _DEVICE) for node in self.nodes]
+            for child in devices:
+                child.start()
+            self.etcd.start()
+            others = [
+                self._child("history", self._history_command(), _HISTORY),
+                *(self._child(f"replica{i}", self._replica_command(i), _REPLICA) for i in self._replicas),
+                *(
+                    self._child(f"agent-{node.name}", self._agent_command(node, port), _AGENT)
+                    for node, port in zip(self.nodes, self._agent_ports, strict=True)
+                ),
+            ]
+            wait_all_ready(devices, READY_SECONDS)
+            for child in others:
+                child.start()
+            wait_all_ready(others, READY_SECONDS)
+            if self.group:
+                self.put_group(self.group, self.nodes, self._policy)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Kill all that is left of it. Twice is once."""
+        with contextlib.ExitStack() as every:
+            if self._temporary:
+                every.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            every.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+            every.callback(self._ports.close)
+            every.callback(self.etcd.stop)
+            # Called in reverse order: jobs, agents, replicas, history, devices.
+            for child in self._children.values():
+                every.callback(child.kill)
+
+    def keep(self) -> None:
+        """Do not remove the folder at the end."""
+        self._temporary = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------- its processes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all processes."""
+        return (*(member.name for member in self.etcd.members), *self._children)
+
+    def pid(self, name: str) -> int | None:
+        """None while it does not run."""
+        return self._named(name).pid
+
+    def log(self, name: str) -> Path:
+        """The file with what it has said."""
+        member = next((one for one in self.etcd.members if one.name == name), None)
+        return member.log if member is not None else self._children[name].log
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; returns when it is gone."""
+        self._named(name).kill()
+
+    def stop(self, name: str) -> None:
+        """SIGTERM, after 30 s SIGKILL; returns when it is gone."""
+        self._named(name).end(signal.SIGTERM, _STOP_SECONDS)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP: its sockets stay open, nobody answers."""
+        self._named(name).freeze()
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT."""
+        self._named(name).thaw()
+
+    def restart(self, name: str, *, environment: Mapping[str, str] | None = None, wait: bool = True) -> None:
+        """Start one that has ended: same command, ports and state. ``environment`` replaces what was added before."""
+        named = self._named(name)
+        if isinstance(named, Child):
+            if environment is not None:
+                named.environment = dict(environment)
+            named.start()
+            if wait:
+                named.wait_ready(READY_SECONDS)
+        elif isinstance(named, _Member):
+            self.etcd.restart(named.index, wait=wait)
+
+    def _named(self, name: str) -> Named:
+        for index, member in enumerate(self.etcd.members):
+            if member.name == name:
+                return _Member(self.etcd, index)
+        return self._children[name]
+
+    def _child(self, name: str, command: Sequence[str], ready: str) -> Child:
+        child = Child(name, command, self.folder / f"{name}.log", environment=self._environment.get(name), ready=ready)
+        self._children[name] = child
+        return child
+
+    # ------------------------------------------------------------------------------------------------- jobs
+
+    def start_job(
+        self, name: str, *, rhythm: Rhythm | None = None, seed: int = 0, ttl: float = 10.0, group: str = ""
+    ) -> JobProcess:
+        """Start a job and wait until it has a session. It rests until it is told to run."""
+        group = group or self.group
+        rhythm = rhythm or Rhythm()
+        command = ["-m", "chaos.dev.job", "--group", group, "--seed", str(seed)]
+        for node in self.nodes:
+            command += ["--place", ",".join((str(node.socket), *node.devices))]
+        for option in ("busy", "idle", "spread", "kernel", "bytes"):
+            command += [f"--{option}", str(getattr(rhythm, option))]
+        environment = {
+            "TIMESLICE_ENDPOINTS": ",".join(self.endpoints),
+            "TIMESLICE_JOB_ID": name,
+            "TIMESLICE_GROUP": group,
+            "TIMESLICE_TTL": str(ttl),
+            **self._environment.get(name, {}),
+        }
+        job = JobProcess(name, command, self.folder / f"{name}.log", environment)
+        self._children[name] = job.child
+        self.jobs[name] = job
+        job.child.start()
+        job.child.wait_ready(READY_SECONDS)
+        return job
+
+    # ---------------------------------------------------------------------------------- the public API, and evidence
+
+    @contextlib.contextmanager
+    def coordinator(self, replica: int = 0) -> Iterator[coordinator_pb2_grpc.CoordinatorStub]:
+        """A replica's service."""
+        with grpc.insecure_channel(self.endpoints[replica]) as channel:
+            yield coordinator_pb2_grpc.CoordinatorStub(channel)
+
+    def put_group(self, name: str, nodes: Sequence[Node], policy: records_pb2.Policy | None = None) -> None:
+        """Make or change a group, with all devices of these nodes. Raises grpc.RpcError."""
+        devices = [records_pb2.NodeDevices(node=node.name, devices=node.devices) for node in nodes]
+        with self.coordinator() as stub:
+            stub.PutGroup(
+                coordinator_pb2.PutGroupRequest(name=name, nodes=devices, policy=policy), timeout=_CALL_SECONDS
+            )
+
+    def history(self) -> list[history.Recorded]:
+        """Each record of each turn so far, in order."""
+        return history.read(self._history)
+
+    def events(self, node: Node) -> list[devicelog.Event]:
+        """What the devices of a node have logged so far: the evidence."""
+        return devicelog.read(node.log)
+
+    # ---------------------------------------------------------------------------------------------- commands
+
+    @property
+    def _replicas(self) -> range:
+        return range(len(self.endpoints))
+
+    @property
+    def _etcd_option(self) -> str:
+        return ",".join(self.etcd.endpoints)
+
+    def _device_command(self, node: Node) -> list[str]:
+        shape = self.shape
+        return [
+            *("-m", "nodeagent.backends.sim.device", "--socket", str(node.socket), "--log", str(node.log)),
+            *("--devices", str(shape.devices), "--prefix", f"SIM-{node.name}-", "--capacity", str(shape.capacity)),
+            *("--bandwidth", str(shape.bandwidth), "--latency", str(shape.latency)),
+        ]
+
+    def _replica_command(self, index: int) -> list[str]:
+        return ["-m", "coordinator", "--etcd", self._etcd_option, "--listen", self.endpoints[index]]
+
+    def _agent_command(self, node: Node, port: int) -> list[str]:
+        return [
+            *(*self._agent, "--node", node.name, "--etcd", self._etcd_option, "--listen", f"127.0.0.1:{port}"),
+            *("--backend", "sim", "--sim-socket", str(node.socket)),
+            *("--state-dir", str(self.folder / f"state-{node.name}"), "--host-memory", str(_HOST_MEMORY)),
+        ]
+
+    def _history_command(self) -> list[str]:
+        return ["-m", "chaos.history", "--etcd", self._etcd_option, "--out", str(self._history)]
