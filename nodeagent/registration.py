@@ -41,7 +41,9 @@ class Registration:
         self._client, self._key, self._node, self._journal = client, key, node, journal
         self._record, self._changed, self._ttl = record, changed, ttl
         self._lease: OwnedLease | None = None
-        self._again = asyncio.Event()
+        self._restarted = False
+        self._there = (0, 0)  # create revision of the key, as of this revision of the store
+        self._told = asyncio.Event()
 
     async def revoke_old(self) -> None:
         """End what an earlier life of this agent has left, so that it does not stand in the way (rule 7)."""
@@ -58,7 +60,8 @@ class Registration:
     async def run(self) -> None:
         """Register, and again each time that the registration has ended, until cancelled."""
         while True:
-            self._again.clear()
+            self._told.clear()
+            self._restarted = False
             try:
                 await self._register()
             except (EtcdError, AlreadyRegistered) as error:
@@ -77,9 +80,9 @@ class Registration:
         ``restarted``: the store is another one, or was set back: what it says of this agent is of another time, so
         the agent registers anew, with the highest epochs that it has seen (rule 10).
         """
-        # What the view says of a time before this registration says nothing about it.
-        if restarted or (revision >= self.incarnation and create_revision != self.incarnation):
-            self._again.set()
+        self._there = (create_revision, revision)
+        self._restarted = self._restarted or restarted
+        self._told.set()
 
     async def close(self) -> None:
         """Deregister."""
@@ -103,15 +106,22 @@ class Registration:
         self._changed()
 
     async def _ended(self) -> None:
-        """Wait for the end of the lease, or for a view without the key."""
+        """Wait for the end of the lease, or for a view in which the key is not this registration's."""
         assert self._lease is not None
-        tasks = [asyncio.create_task(self._lease.lost.wait()), asyncio.create_task(self._again.wait())]
+        lost = asyncio.create_task(self._lease.lost.wait())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while not lost.done() and not self._gone():
+                self._told.clear()
+                told = asyncio.create_task(self._told.wait())
+                await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
+                told.cancel()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            lost.cancel()
+
+    def _gone(self) -> bool:
+        create, revision = self._there
+        # What the view says of a time before this registration says nothing about it.
+        return self._restarted or (revision >= self.incarnation and create != self.incarnation)
 
     async def _drop(self) -> None:
         self.incarnation = 0
@@ -123,6 +133,6 @@ class Registration:
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._again.wait()
+                await self._told.wait()
         except TimeoutError:
             return

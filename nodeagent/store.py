@@ -41,7 +41,7 @@ class NodeStore:
         Args:
             ack_revision: mod revision of the answer that is there, which is to another directive; 0: none.
 
-        Returns what has become of it, and the revision at which that is so.
+        Returns what has become of it, and the revision of the answer that is there; 0: none is.
         """
         key = self.keys.ack(self.node, group)
         guards = [*self._guards(group, ack.directive_revision, ack.incarnation), _seen(key, ack_revision)]
@@ -58,8 +58,8 @@ class NodeStore:
             there = decode(Ack, answered.value)
             if there.directive_revision == ack.directive_revision:
                 same = there.incarnation == ack.incarnation and there.outcome is ack.outcome
-                return (Written.DONE if same else Written.ALREADY_ANSWERED), result.revision
-        return _why(ack.directive_revision, ack.incarnation, directive, agent), result.revision
+                return (Written.DONE if same else Written.ALREADY_ANSWERED), answered.mod_revision
+        return _why(ack.directive_revision, ack.incarnation, directive, agent), 0
 
     async def record(
         self, group: str, processes: Processes, *, directive: int, incarnation: int, seen: int
@@ -74,8 +74,8 @@ class NodeStore:
             return Written.DONE, result.revision
         there, told, agent = (_only(one) for one in result.responses)
         if there is not None and there.value == value:
-            return Written.DONE, result.revision
-        return _why(directive, incarnation, told, agent), result.revision
+            return Written.DONE, there.mod_revision
+        return _why(directive, incarnation, told, agent), 0
 
     def _guards(self, group: str, directive: int, incarnation: int) -> list[Compare]:
         told = self.keys.directive(self.node, group)

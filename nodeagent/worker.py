@@ -239,9 +239,13 @@ class Worker:
         if written is Written.DONE:
             self._confirmed = time.monotonic()
             self._settle(ack.outcome)
-        # Decide nothing more on a view that does not have this answer yet.
-        with contextlib.suppress(TimeoutError):
-            await self._around.reached(revision, _VIEW_WITHIN)
+        if revision:
+            # Decide nothing more on a view that does not have this answer yet.
+            with contextlib.suppress(TimeoutError):
+                await self._around.reached(revision, _VIEW_WITHIN)
+        else:
+            # Who loses a guard waits for the watch (rule 35).
+            await self._wait(_PAUSE)
 
     async def _until_written(self, order: Order, ack: Ack, processes: Processes | None) -> tuple[Written, int]:
         """Try until etcd has the answer. If it cannot be reached for the time allowed, locks end (rule 18)."""

@@ -107,16 +107,18 @@ class DrivenBackend:
             try:
                 async with asyncio.timeout(within):
                     await _end(process)
-                    # Nothing tells when a driver has taken back the memory of a process that died.
-                    while await self._holds(process.pid, within):
-                        await asyncio.sleep(_FREE_PAUSE)
+                    await self._freed(process.pid, within)
             except TimeoutError:
                 raise HelperTimedOut("kill", process.pid, f"it has not ended within {within:.1f} s") from None
 
-    async def _holds(self, pid: int, within: float) -> bool:
+    async def _freed(self, pid: int, within: float) -> None:
+        """Ask until the devices do not name ``pid``: nothing tells when a driver has taken back a dead one's memory."""
         devices = [one.uuid for one in await self.devices(within=within)]
-        answer = await self._pool.call("use", LOOKER, within=within, devices=devices)
-        return any(pid in pids for _, _, _, pids in answer)
+        while True:
+            answer = await self._pool.call("use", LOOKER, within=within, devices=devices)
+            if not any(pid in pids for _, _, _, pids in answer):
+                return
+            await asyncio.sleep(_FREE_PAUSE)
 
     async def keep_warm(self, processes: Sequence[Process]) -> None:
         pids = [one.pid for one in processes]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong in COMMIT: who is at fault, and what is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.records import Failure, Outcome, Process, ProcessState
+from nodeagent.backends.sim import log
+from nodeagent.backends.sim.faults import FaultKind
+from tests.nodeagent.director import COMMIT, PREPARE, Director
+from tests.nodeagent.simnode import until
+
+SESSION = Process("boot", 1, 1)
+OTHER = Process("boot", 2, 2)
+
+
+async def test_not_saved_then_put_back(boss: Director) -> None:
+    boss.start_agent()
+    one = boss.node.workload("a").attach("SIM-0")
+    two = boss.node.workload("a").attach("SIM-0")
+    boss.node.driver.fault(FaultKind.CHECKPOINT_FAILS, pid=two.pid)
+    await boss.ask(PREPARE, 1, "b")
+    failed = await boss.ask(COMMIT, 1, "b")
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_SAVED, "a")
+    states = {each.process.pid: each.state for each in await boss.records("a") if each.process}
+    assert states == {one.pid: ProcessState.PARKED, two.pid: ProcessState.LOCKED}
+
+    await boss.switch(2, "a")
+    assert one.intact("SIM-0")
+    assert two.intact("SIM-0")
+
+
+async def test_what_breaks_is_killed_and_named(boss: Director) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    boss.node.driver.fault(FaultKind.CHECKPOINT_BREAKS, pid=a.pid)
+    await boss.ask(PREPARE, 1, "b")
+    process = a.process
+    failed = await boss.ask(COMMIT, 1, "b")
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.PROCESS_LOST, "a")
+    assert failed.lost == (process,)
+    assert a.wait() < 0
+    await boss.switch(2, "b")
+
+
+@pytest.mark.parametrize("fault", [FaultKind.RESTORE_FAILS, FaultKind.RESTORE_BREAKS])
+async def test_not_restored_leaves_the_devices_to_the_next(boss: Director, fault: FaultKind) -> None:
+    boss.start_agent()
+    boss.node.workload("a").attach("SIM-0")
+    bad = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "b")
+    b = boss.node.workload("b").attach("SIM-0")
+    boss.node.driver.fault(fault, pid=bad.pid)
+    await boss.ask(PREPARE, 2, "a")
+    failed = await boss.ask(COMMIT, 2, "a")
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_RESTORED, "a")
+    await boss.switch(3, "b")
+    assert b.intact("SIM-0")
+    assert log.overlaps(boss.node.events()) == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        FaultKind.LOCK_REFUSED,
+        FaultKind.LOCK_HANGS,
+        FaultKind.CHECKPOINT_FAILS,
+        FaultKind.NCCL,
+        FaultKind.MEMORY_NOT_FREED,
+    ],
+)
+async def test_kill_always_ends_it(boss: Director, fault: FaultKind) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    process = a.process
+    boss.node.driver.fault(fault, job="a")
+    prepared = await boss.ask(PREPARE, 1, "", kill=True, allowed_ms=4000)
+    assert prepared.outcome is Outcome.PREPARED
+    committed = await boss.ask(COMMIT, 1, "", kill=True)
+    assert committed.outcome is Outcome.COMMITTED
+    assert a.wait() < 0
+    assert process in (*prepared.lost, *committed.lost)
+    assert boss.node.driver.use(["SIM-0"])[0].used_bytes == 0
+
+
+async def test_memory_that_is_not_freed_is_not_believed(boss: Director) -> None:
+    boss.start_agent()
+    boss.node.workload("a").attach("SIM-0")
+    boss.node.driver.fault(FaultKind.MEMORY_NOT_FREED, job="a")
+    await boss.ask(PREPARE, 1, "b")
+    failed = await boss.ask(COMMIT, 1, "b")
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_SAVED, "a")
+    assert "still in use" in failed.why
+
+
+async def test_a_parked_process_that_is_gone_is_named_and_the_rest_comes_back(boss: Director) -> None:
+    boss.start_agent()
+    one = boss.node.workload("a").attach("SIM-0")
+    two = boss.node.workload("a").attach("SIM-0")
+    gone = one.process
+    await boss.switch(1, "b")
+    one.kill()
+    one.wait()
+    committed = await boss.switch(2, "a")
+    assert (committed.lost, committed.restored) == ((gone,), True)
+    assert two.intact("SIM-0")
+    assert [each.process.pid for each in await boss.records("a") if each.process] == [two.pid]
+    assert (await boss.switch(3, "b")).lost == ()
+
+
+async def test_lost_processes_come_back_for_their_own_session_alone(boss: Director) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "b", lost_job="a", lost_process=SESSION)
+    (record,) = await boss.records("a")
+    assert record.lost_session == SESSION
+    assert not (await boss.switch(2, "a", on_process=OTHER)).restored
+    a.send("touch SIM-0 1")
+    assert a.blocked()
+    assert (await boss.switch(3, "a", on_process=SESSION)).restored
+    assert a.answer()["kernels"] == 1
+    (record,) = await boss.records("a")
+    assert record.lost_session is None
+
+
+async def test_a_lost_resident_is_taken_off_for_its_own_jobs_new_session(boss: Director) -> None:
+    boss.start_agent()
+    old = boss.node.workload("a").attach("SIM-0")
+    new = boss.node.workload("a")
+    until(lambda: new.process.start_time > old.process.start_time, "clocks tick")
+    new.attach("SIM-0")
+    await boss.switch(1, "a", lost_job="a", lost_process=SESSION, on_process=new.process)
+    new.do("touch SIM-0 1")
+    old.send("touch SIM-0 1")
+    assert old.blocked()
+
+
+async def test_what_is_parked_without_a_session_is_killed_in_the_end(boss: Director) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "b", lost_job="a", lost_process=SESSION, parked_ttl_ms=1500)
+    assert a.running
+    assert a.wait() < 0
+    await boss.recorded(lambda record: not record.of("a"))
+
+
+async def test_a_process_out_of_its_turn_is_seen_and_taken_off_by_the_next_switch(boss: Director) -> None:
+    boss.start_agent()
+    boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "a")
+    b = boss.node.workload("b").attach("SIM-0")
+    record = await boss.recorded(lambda record: record.of("b"))
+    assert [one.out_of_turn for one in record.of("b")] == [True]
+    assert [one.out_of_turn for one in record.of("a")] == [False]
+    stranger = boss.node.workload("").attach("SIM-0")
+    await boss.recorded(lambda record: record.strangers == (stranger.process,))
+    stranger.end()
+    await boss.recorded(lambda record: not record.strangers)
+    await boss.switch(2, "a")
+    b.send("touch SIM-0 1")
+    assert b.blocked()
