@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nodeagent.backends.driver.Driver` over an NVIDIA driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledger.records import Device, ProcessState
+from nodeagent.backends.cuda import obstacles
+from nodeagent.backends.cuda.checkpoint import CheckpointApi
+from nodeagent.backends.cuda.nvml import Nvml
+from nodeagent.backends.cuda.progress import Watched, resident_bytes
+from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
+
+
+class CudaDriver:
+    """The driver of this node's NVIDIA devices. One for each helper process."""
+
+    def __init__(self) -> None:
+        """Raises DriverError where the node cannot do it; `selftest` says so in more words."""
+        self._nvml = Nvml()
+        self._api = CheckpointApi()
+        # For progress alone: of a process that another helper parked it cannot be told.
+        self._parked: dict[int, int] = {}
+
+    def devices(self) -> Sequence[Device]:
+        facts = self._nvml.facts()
+        return [one for one in facts.devices if one.uuid not in facts.mig]
+
+    def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
+        return self._nvml.use(devices)
+
+    def state(self, pid: int) -> ProcessState:
+        return self._api.state(pid)
+
+    def check(self, pid: int) -> Verdict:
+        found = obstacles.look(pid)
+        if found is None:
+            raise NoContext("check", pid, "it has ended")
+        return Verdict(obstacles.judge(found), self._nvml.bytes_of(pid))
+
+    def lock(self, pid: int, timeout_ms: int) -> None:
+        self._api.lock(pid, timeout_ms)
+
+    def checkpoint(self, pid: int, progress: Progress) -> None:
+        total, before = self._nvml.bytes_of(pid), resident_bytes(pid)
+        # The driver copies into the target's own memory, which therefore grows by what has been saved.
+        with Watched(lambda: resident_bytes(pid) - before, total, progress):
+            self._api.checkpoint(pid)
+        self._expect(pid, "checkpoint", ProcessState.PARKED)
+        self._parked[pid] = total
+
+    def restore(self, pid: int, progress: Progress) -> None:
+        with Watched(lambda: self._nvml.bytes_of(pid), self._parked.get(pid, 0), progress):
+            self._api.restore(pid)
+        self._expect(pid, "restore", ProcessState.LOCKED)
+
+    def unlock(self, pid: int) -> None:
+        self._api.unlock(pid)
+
+    def _expect(self, pid: int, call: str, state: ProcessState) -> None:
+        now = self._api.state(pid)
+        if now is not state:
+            why = f"the driver said that it was done, and the process is {now.name}"
+            raise DriverError(call, pid, why, final=now is ProcessState.FAILED)
