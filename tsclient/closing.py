@@ -7,7 +7,7 @@ import atexit
 import time
 import weakref
 
-from tsclient import forks
+from tsclient import background, forks
 from tsclient.engine import Engine
 
 AT_EXIT = 2.0  # s for all of them; a session that is not closed by then ends by its time to live
@@ -28,3 +28,4 @@ def _close_all() -> None:
     for engine in list(_open):
         if not engine.ended:
             engine.close(max(0.1, deadline - time.monotonic()))
+    background.stop(max(0.1, deadline - time.monotonic()))

@@ -12,13 +12,13 @@ import math
 import queue
 import random
 import time
-from collections.abc import Callable
 
 from timeslice_proto.v1 import coordinator_pb2
 from tsclient.clock import boottime
 from tsclient.errors import (
     AcquireTimeout,
     ClientClosed,
+    InternalError,
     NotHolder,
     TimesliceError,
     Unavailable,
@@ -71,7 +71,7 @@ class _Call:
 
 
 class Engine:
-    """One session with its thread."""
+    """One session, and those who wait for something of it."""
 
     def __init__(self, settings: Settings) -> None:
         self._session = Session(this_process(), settings.ttl)
@@ -89,7 +89,7 @@ class Engine:
     # ------------------------------------------------------------ from the callers' threads
 
     def open(self, timeout: float) -> None:
-        """Start the thread and wait for the session."""
+        """Start the stream and wait for the session."""
         call = _Call()
         self._opening.append(call)
         self._transport.start()
@@ -109,7 +109,7 @@ class Engine:
         """See `Client.acquire`. However it ends but by its return, no ticket is left behind."""
         call = _Call(want)
         try:
-            self._post(lambda: self._acquire(call))
+            self._transport.post(lambda: self._acquire(call))
             reply = self._reply(call, math.inf if timeout is None else call.began + timeout, on_progress)
         except BaseException:
             # Interrupted, or told off by its own callback. It must not wait now: others will see it through.
@@ -137,15 +137,7 @@ class Engine:
 
     def _give_up_soon(self, call: _Call) -> None:
         if not self.ended:
-            self._post(lambda: self._give_up(call))
-
-    def _post(self, step: Callable[[], None]) -> None:
-        try:
-            self._transport.post(step)
-        except ClientClosed:
-            if self._end_error is not None:
-                raise self._end_error from None
-            raise
+            self._transport.post(lambda: self._give_up(call))
 
     def _settle(self, call: _Call) -> None:
         deadline = time.monotonic() + CANCEL_WAIT
@@ -163,7 +155,7 @@ class Engine:
         """See `Turn.yield_`."""
         call = _Call()
         call.key = key
-        self._post(lambda: self._yield(call, key))
+        self._transport.post(lambda: self._yield(call, key))
         match call.next(call.began + timeout):
             case GivenBack(waiters=waiters):
                 return waiters
@@ -181,23 +173,19 @@ class Engine:
     def noticed(self, key: int) -> None:
         """The owner of a lost turn knows of it."""
         if not self.ended:
-            self._post(lambda: self._noticed(key))
+            self._transport.post(lambda: self._noticed(key))
 
     def drop(self, key: int) -> None:
         """Give back a turn that nobody has any more. Takes no lock: finalizers call it."""
-        self._post(lambda: self._do(self._session.give_up(boottime(), key)))
+        self._transport.post(lambda: self._do(self._session.give_up(boottime(), key)))
 
     def close(self, timeout: float) -> bool:
-        """Give everything back and end the thread; whether that was confirmed in time."""
+        """Give everything back and end the stream; whether that was confirmed in time."""
         call = _Call()
         deadline = call.began + timeout
-        confirmed = True
-        try:
-            self._transport.post(lambda: self._close(call))
-            confirmed = call.next(deadline) is not None
-            self._transport.post(self._transport.stop)
-        except ClientClosed:
-            pass  # its thread has ended before
+        self._transport.post(lambda: self._close(call))
+        confirmed = call.next(deadline) is not None
+        self._transport.post(self._transport.stop)
         self.ended = True
         return self._transport.join(max(0.1, deadline - time.monotonic())) and confirmed
 
@@ -206,11 +194,17 @@ class Engine:
     def _acquire(self, call: _Call) -> None:
         if call.want is None:
             raise AssertionError("an acquire wants something")
+        if self.ended:
+            call.inbox.put(self._end_error or ClientClosed("The client is closed."))
+            return
         try:
             call.key, outputs = self._session.acquire(boottime(), call.want)
         except TimesliceError as error:
             call.inbox.put(error)
             return
+        except Exception as error:
+            call.inbox.put(InternalError(f"The client has failed: {error!r}."))
+            raise
         self._calls[call.key] = call
         self._do(outputs)
 
@@ -237,8 +231,8 @@ class Engine:
         self._do(self._session.noticed(now, key))
 
     def _close(self, call: _Call) -> None:
-        if self._session.ended is not None:
-            call.inbox.put(self._session.ended)
+        if self.ended:
+            call.inbox.put(Ended(self._end_error))
             return
         self._closing.append(call)
         self._do(self._session.close(boottime()))

@@ -147,6 +147,8 @@ class NoSuchDevice(NotFound):
 
 
 class NoSuchOperation(NotFound):
+    """A node agent does not know of it (any more)."""
+
     reason = "NO_SUCH_OPERATION"
 
 
@@ -297,6 +299,8 @@ class SessionExpired(SessionEnded):
 
 
 class BadSecret(SessionEnded):
+    """It is another session's, or the ledger was restored from before this one."""
+
     code = "PERMISSION_DENIED"
     reason = "BAD_SECRET"
 

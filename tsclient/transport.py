@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One background thread with an event loop: the session's stream, its timer and everything that touches it.
+"""The session's stream, its timer, and everything that touches the session: all in the background thread.
 
-The thread is the only one that runs the session's code. A signal handler's exception (KeyboardInterrupt) can
-come up in the main thread alone, so it can never leave the session half changed.
+No other thread runs the session's code. A signal handler's exception (KeyboardInterrupt) can come up in the
+main thread alone, so it can never leave the session half changed.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import asyncio
 import logging
 import math
 import random
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import grpc.aio
 
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc
+from tsclient import background
 from tsclient.channel import from_aio_error, open_channel
 from tsclient.clock import boottime
 from tsclient.endpoints import Rotation
-from tsclient.errors import ClientClosed, InternalError, TimesliceError, Unavailable
+from tsclient.errors import InternalError, TimesliceError, Unavailable
 from tsclient.settings import Settings
 
 _log = logging.getLogger("tsclient")
@@ -30,7 +32,7 @@ _Call: TypeAlias = "grpc.aio.StreamStreamCall[coordinator_pb2.SessionRequest, co
 
 
 class Listener(Protocol):
-    """Who lives in the thread: told of the stream, the time and the end. Never called from another thread."""
+    """Told of the stream, the time and a fault, always in the background thread."""
 
     def connected(self) -> None: ...
     def disconnected(self, error: TimesliceError) -> None: ...
@@ -40,44 +42,32 @@ class Listener(Protocol):
 
 
 class Transport:
-    """The thread. `post` and `join` may be called from any thread, all the rest only from its own."""
+    """One client's share of the background thread. `start`, `post` and `join` are for the other threads."""
 
     def __init__(self, settings: Settings, listener: Listener, rng: random.Random) -> None:
         self._settings = settings
         self._listener = listener
         self._rotation = Rotation(settings.endpoints, rng)
-        self._loop = asyncio.new_event_loop()
+        self._loop = background.loop()
         self._stopping = asyncio.Event()
         self._hung_up = asyncio.Event()
         self._why_hung_up = ""
         self._outgoing: asyncio.Queue[coordinator_pb2.SessionRequest] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
-        # Re-entrant, since a finalizer may post in the middle of a post.
-        self._gate = threading.RLock()
-        self._shut = False
-        # A daemon: a program that ends without closing must not hang in waiting for it.
-        self._thread = threading.Thread(target=self._run, name="tsclient", daemon=True)
+        self._done: Future[None] | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._done = asyncio.run_coroutine_threadsafe(self._main(), self._loop)
 
     # ------------------------------------------------------------ from any thread
 
     def post(self, step: Callable[[], None]) -> None:
-        """Run it in the thread, after what was posted before.
-
-        Raises:
-            ClientClosed: the thread has ended.
-        """
-        with self._gate:
-            if self._shut:
-                raise ClientClosed("The client is closed.")
-            self._loop.call_soon_threadsafe(step)
+        """Run it in the thread, after what was posted before. Takes no lock: finalizers may call it."""
+        self._loop.call_soon_threadsafe(self._guarded, step)
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread's end, for `timeout` seconds at most; whether it has ended."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        """Wait until the stream is gone, for `timeout` seconds at most; whether it is."""
+        return self._done is None or bool(wait_for({self._done}, timeout).done)
 
     # ------------------------------------------------------------ from the thread
 
@@ -98,48 +88,48 @@ class Transport:
             self._timer.cancel()
             self._timer = None
         if at < math.inf:
-            self._timer = self._loop.call_later(max(0.0, at - boottime()), self._listener.tick)
+            self._timer = self._loop.call_later(max(0.0, at - boottime()), self._guarded, self._listener.tick)
 
     def stop(self) -> None:
         self._stopping.set()
 
-    # ------------------------------------------------------------ the thread itself
+    # ------------------------------------------------------------ the thread's own
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.set_exception_handler(self._unhandled)
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """After a fault in a step the session cannot be trusted any more."""
         try:
-            self._loop.run_until_complete(self._keep_streaming())
+            step()
         except Exception as error:  # noqa: BLE001 - nobody else would tell those who wait
-            _log.exception("the client's thread ends by a fault of its own")
-            self._listener.crashed(InternalError(f"The client's thread has failed: {error!r}."))
-        finally:
-            with self._gate:
-                self._shut = True
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())  # and what was posted before
-            self.arm(math.inf)
-            self._loop.close()
+            self._crash(error)
 
-    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        """An exception in a posted step or a tick: the session cannot be trusted any more."""
-        error = context.get("exception")
-        if isinstance(error, BlockingIOError):
-            return  # gRPC's poller woke the loop of another thread of this process for nothing
-        loop.default_exception_handler(context)
-        self._listener.crashed(InternalError(f"The client's thread has failed: {error or context['message']!r}."))
-        self._stopping.set()
+    def _crash(self, error: Exception) -> None:
+        _log.error("the client ends by a fault of its own", exc_info=error)
+        self._listener.crashed(InternalError(f"The client has failed: {error!r}."))
+        self.stop()
+
+    async def _main(self) -> None:
+        try:
+            await self._keep_streaming()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._crash(error)
+        finally:
+            self.arm(math.inf)
 
     async def _keep_streaming(self) -> None:
         stopping = asyncio.ensure_future(self._stopping.wait())
-        while not self._stopping.is_set():
-            endpoint, delay = self._rotation.next()
-            if delay:
-                await asyncio.wait({stopping}, timeout=delay)
-            if not self._stopping.is_set():
+        try:
+            while not self._stopping.is_set():
+                endpoint, delay = self._rotation.next()
+                if delay:
+                    await asyncio.wait({stopping}, timeout=delay)
+                if self._stopping.is_set():
+                    return
                 error = await self._stream(endpoint, stopping)
                 _log.debug("the stream to %s has ended: %s", endpoint, error)
                 if not self._stopping.is_set():
                     self._listener.disconnected(error)
+        finally:
+            stopping.cancel()
 
     async def _stream(self, endpoint: str, stopping: asyncio.Future[Literal[True]]) -> TimesliceError:
         """One stream, from the greeting to its end; why it ended."""
@@ -154,11 +144,9 @@ class Transport:
             hung_up = asyncio.ensure_future(self._hung_up.wait())
             ends: set[asyncio.Future[Any]] = {reader, hung_up, stopping}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for task in (hung_up, writer):
+            call.cancel()
+            for task in (reader, writer, hung_up):
                 task.cancel()
-            if not reader.done():
-                reader.cancel()
-                call.cancel()
             ended = await asyncio.gather(reader, writer, hung_up, return_exceptions=True)
         match ended[0]:
             case grpc.aio.AioRpcError() as error:
@@ -171,7 +159,7 @@ class Transport:
                 return Unavailable(f"{endpoint} has ended the stream.")
 
     async def _read(self, call: _Call) -> None:
-        async for event in call:
+        while isinstance(event := await call.read(), coordinator_pb2.SessionEvent):
             self._listener.event(event)
             if self._hung_up.is_set() or self._stopping.is_set():
                 return

@@ -93,8 +93,11 @@ def _add_missing(name: str, commands: Subparsers, error: ImportError) -> None:
         )
         return Exit.FAILED
 
-    parser = commands.add_parser(name, help=f"(not usable here: {missing} is missing)", add_help=False)
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    # Whatever follows is taken for words, options too: no word begins with a NUL.
+    parser = commands.add_parser(
+        name, help=f"(not usable here: {missing} is missing)", add_help=False, prefix_chars="\0"
+    )
+    parser.add_argument("words", nargs="*")
     parser.set_defaults(run=run)
 
 
