@@ -20,7 +20,7 @@ from coordinator.serve import look, validate
 from coordinator.serve.blocking import BlockingAcquire
 from coordinator.serve.groups import delete_group, put_group
 from coordinator.serve.services import Services
-from coordinator.serve.sessions import WITHIN
+from coordinator.serve.sessions import WITHIN, beat_within
 from coordinator.serve.stream import SessionStream
 from coordinator.serve.watching import GroupWatch
 from ledger.codec import encode
@@ -53,7 +53,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     async def Beat(self, request: pb.BeatRequest, context: Context) -> pb.BeatConfirmed:  # noqa: N802
         sessions = self._services.sessions
         kept = await sessions.prove(request.session, request.secret)
-        ttl_ms = await sessions.beat(request.session, within=kept.value.ttl_ms / 3000)
+        ttl_ms = await sessions.beat(request.session, within=beat_within(kept.value.ttl_ms))
         if request.prune:
             prune = sessions.prune(request.session, request.last_sequence, set(request.wanted))
             self._services.registry.spawn(prune, f"what session {request.session} has forgotten is given back")

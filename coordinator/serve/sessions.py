@@ -176,6 +176,11 @@ class Sessions:
         return Kept(session, decode(Session, kv.value), kv.create_revision, kv.mod_revision, kv.lease)
 
 
+def beat_within(ttl_ms: int) -> float:
+    """Seconds that etcd is given to confirm a beat: no more than until the next, when the client goes elsewhere."""
+    return min(ttl_ms / 3000, WITHIN)
+
+
 def hash_of(secret: str) -> str:
     """SHA-256, hexadecimal. A secret has 128 random bits, so that no slower hash is called for."""
     return hashlib.sha256(secret.encode()).hexdigest()

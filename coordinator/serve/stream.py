@@ -26,7 +26,7 @@ from coordinator.serve import validate
 from coordinator.serve.acquire import take_place
 from coordinator.serve.seat import Event, Seat, Stage, refused
 from coordinator.serve.services import Services
-from coordinator.serve.sessions import WITHIN, Live
+from coordinator.serve.sessions import WITHIN, Live, beat_within
 from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError, LeaseNotFound
 from ledger.keys import check_name
@@ -171,7 +171,7 @@ class SessionStream:
     async def _beat(self, beat: coordinator_pb2.BeatRequest) -> None:
         session = self._live.session
         try:
-            ttl_ms = await self._services.sessions.beat(session, within=self._live.ttl_ms / 3000)
+            ttl_ms = await self._services.sessions.beat(session, within=beat_within(self._live.ttl_ms))
         except LeaseNotFound:
             self._expired()
             return

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A replica as a whole: health, drain, TLS, an etcd that fails, faults of its own, and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from coordinator.apply.errors import EngineUnavailable
+from coordinator.command import main
+from coordinator.serve import look
+from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, ServerTls, Settings
+from ledger.codec import decode
+from ledger.embedded import EtcdCluster
+from ledger.records import Replica, TicketState
+from tests.coordinator.serve.world import PROCESS, Client, World, reason_of, refused, state_of, until_seen
+from tests.support.certs import make_certs
+from timeslice_proto.v1 import coordinator_pb2 as pb
+from timeslice_proto.v1 import coordinator_pb2_grpc
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_a_drained_replica_sends_its_clients_away_with_their_places(world: World) -> None:
+    staying = await world.replica()
+    await world.group(staying)
+    leaving = CoordinatorServer(Settings(world.endpoints, "127.0.0.1:0", prefix=world.prefix))
+    await leaving.start()
+    key = world.keys.replica(leaving.engine.replica_id)
+    kv = await (await world.etcd()).get(key)
+    assert kv is not None and decode(Replica, kv.value).address == leaving.address
+    holder, waiter = await world.client(leaving), await world.client(leaving)
+    await holder.acquire(1, "a")
+    token = (await holder.event("granted")).grants[0].token
+    await waiter.acquire(1, "b")
+    await waiter.event("queued")
+    stub = await world.stub(leaving)
+    plain = await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=20_000))
+    third = pb.AcquireRequest(sequence=1, job="c", groups=["g"])
+    call = pb.AcquireCall(session=plain.session, secret=plain.secret, acquire=third)
+    blocked = asyncio.ensure_future(stub.Acquire(call))
+    await until_seen(staying, lambda: state_of(staying, "c") is TicketState.WAITING)
+    places = [one.create for one in staying.engine.picture.queue("g").in_order()]
+
+    await leaving.stop()
+    assert await refused(blocked) == "REPLICA_LEAVING"
+    for client in (holder, waiter):
+        assert await client.reason() == "REPLICA_LEAVING"
+        assert client.past[-1].WhichOneof("event") == "go_away"
+    assert await (await world.etcd()).get(key) is None
+
+    moved, moved_waiter = Client(await world.stub(staying)), Client(await world.stub(staying))
+    await moved.resume(holder, held=[pb.HeldTurn(sequence=1, job="a", group="g", token=token)], last_sequence=1)
+    again = [pb.AcquireRequest(sequence=1, job="b", groups=["g"])]
+    await moved_waiter.resume(waiter, wanted=again, last_sequence=1)
+    found = asyncio.ensure_future((await world.stub(staying)).Acquire(call))
+    assert [one.create for one in staying.engine.picture.queue("g").in_order()] == places
+    await moved.give_back(1, "a", token)
+    granted = await moved_waiter.event("granted")
+    await moved_waiter.give_back(1, "b", granted.grants[0].token)
+    assert (await found).grants[0].token > granted.grants[0].token
+
+
+async def test_health_follows_the_view_and_methods_are_reflected(world: World) -> None:
+    replica = await world.replica()
+    async with grpc.aio.insecure_channel(replica.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        async with asyncio.timeout(30):
+            watch = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+            while (await watch.read()).status != SERVING:
+                pass
+            await replica.engine.view.close()
+            while (await watch.read()).status != NOT_SERVING:
+                pass
+        watch.cancel()
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        answers = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([listing]))
+        answer = await answers.read()
+        assert SERVICE in {one.name for one in answer.list_services_response.service}
+        answers.cancel()
+        stub = await world.stub(replica)
+        assert await refused(stub.ListGroups(pb.ListGroupsRequest())) == "REPLICA_BEHIND"
+
+
+async def test_an_etcd_that_does_not_answer_is_named_within_a_deadline(
+    etcd_cluster: Callable[..., EtcdCluster], prefix: bytes
+) -> None:
+    cluster = etcd_cluster(1)
+    async with contextlib.AsyncExitStack() as stack:
+        world = World(cluster.endpoints, prefix.decode(), stack)
+        replica = await world.replica()
+        await world.group(replica)
+        stub, client = await world.stub(replica), await world.client(replica, opened=False)
+        await client.open(ttl_ms=600_000)
+        await client.acquire(1, "a")
+        await client.give_back(1, "a", (await client.event("granted")).grants[0].token)
+        await client.event("yielded")  # it stays resident: its next turn needs no agent
+        cluster.freeze(0)
+        try:
+            request = pb.OpenRequest(process=PROCESS)
+            assert await refused(stub.OpenSession(request, timeout=30)) == "STORE_UNAVAILABLE"
+            await client.acquire(2, "a")
+            assert (await client.event("refused")).reason in ("STORE_UNAVAILABLE", "REPLICA_BEHIND")
+            await client.send(beat=pb.BeatRequest(number=1))
+            assert await client.reason() == "STORE_UNAVAILABLE"  # unanswered: the client goes to another replica
+        finally:
+            cluster.thaw(0)
+        again = Client(stub)
+        wanted = [pb.AcquireRequest(sequence=2, job="a", groups=["g"])]
+        await again.resume(client, wanted=wanted, last_sequence=2)
+        assert (await again.event("granted")).sequence == 2
+
+
+async def test_without_etcd_a_replica_does_not_start(etcd_cluster: Callable[..., EtcdCluster]) -> None:
+    cluster = etcd_cluster(1)
+    cluster.kill(0)
+    with pytest.raises(EngineUnavailable):
+        await CoordinatorServer(Settings(cluster.endpoints, "127.0.0.1:0")).start()
+
+
+async def test_a_fault_of_the_service_is_logged_and_not_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub = await world.stub(await world.replica())
+
+    def broken(_picture: object) -> None:
+        raise KeyError("a secret of the inside")
+
+    monkeypatch.setattr(look, "groups", broken)
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await stub.ListGroups(pb.ListGroupsRequest())
+    assert (error.value.code(), reason_of(error.value)) == (grpc.StatusCode.INTERNAL, "INTERNAL")
+    assert "secret" not in str(error.value)
+    assert "a secret of the inside" in caplog.text
+
+
+async def test_a_second_replica_on_the_same_port_is_refused(world: World) -> None:
+    replica = await world.replica()
+    with pytest.raises(PortInUse):
+        await CoordinatorServer(Settings(world.endpoints, replica.address, prefix=world.prefix)).start()
+
+
+async def test_tls_asks_for_client_certificates(world: World, tmp_path: Path) -> None:
+    certs = make_certs(tmp_path)
+    replica = await world.replica(tls=ServerTls(certs.server_cert, certs.server_key, certs.ca))
+    authority = certs.ca.read_bytes()
+    shown = grpc.ssl_channel_credentials(authority, certs.client_key.read_bytes(), certs.client_cert.read_bytes())
+    async with grpc.aio.secure_channel(replica.address, shown) as channel:
+        await coordinator_pb2_grpc.CoordinatorStub(channel).ListGroups(pb.ListGroupsRequest())
+    async with grpc.aio.secure_channel(replica.address, grpc.ssl_channel_credentials(authority)) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await coordinator_pb2_grpc.CoordinatorStub(channel).ListGroups(pb.ListGroupsRequest(), timeout=30)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    return exporter
+
+
+async def test_a_call_has_a_span_in_its_clients_trace(world: World, spans: InMemorySpanExporter) -> None:
+    stub = await world.stub(await world.replica())
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.GetGroup(pb.GetGroupRequest(name="none"), metadata=(("traceparent", parent),))
+    (span,) = [one for one in spans.get_finished_spans() if one.name.endswith("GetGroup")]
+    assert f"{span.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert span.attributes is not None and span.attributes["timeslice.reason"] == "NO_SUCH_GROUP"
+
+
+class Child:
+    """`python -m coordinator` as a process of its own."""
+
+    def __init__(self, endpoints: tuple[str, ...], prefix: str, *options: str) -> None:
+        command = [sys.executable, "-m", "coordinator", "--etcd", ",".join(endpoints), "--prefix", prefix]
+        self.process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.address = self.line.split()[-1] if self.line else ""
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def child(world: World) -> Iterator[Callable[..., Child]]:
+    started: list[Child] = []
+
+    def start(*options: str) -> Child:
+        started.append(Child(world.endpoints, world.prefix, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.wait(30)
+        assert one.process.stdout is not None
+        one.process.stdout.close()
+
+
+async def test_the_command_serves_and_ends_in_order(world: World, child: Callable[..., Child]) -> None:
+    staying = await world.replica()
+    await world.group(staying)
+    one = await asyncio.to_thread(child, "--replica-id", "r-one")
+    assert one.line == f"coordinator r-one serves on {one.address}\n"
+    async with grpc.aio.insecure_channel(one.address) as channel:
+        client = Client(coordinator_pb2_grpc.CoordinatorStub(channel))  # type: ignore[arg-type]
+        await client.open()
+        await client.acquire(1, "a")
+        await client.event("granted")
+        assert await asyncio.to_thread(one.end, signal.SIGTERM) == 0
+        assert await client.reason() == "REPLICA_LEAVING"
+    assert await (await world.etcd()).get(world.keys.replica("r-one")) is None
+
+
+async def test_a_killed_replica_loses_no_place_and_no_turn(world: World, child: Callable[..., Child]) -> None:
+    staying = await world.replica()
+    await world.group(staying)
+    one = await asyncio.to_thread(child)
+    async with grpc.aio.insecure_channel(one.address) as channel:
+        client = Client(coordinator_pb2_grpc.CoordinatorStub(channel))  # type: ignore[arg-type]
+        await client.open()
+        await client.acquire(1, "a")
+        token = (await client.event("granted")).grants[0].token
+        one.process.kill()
+        moved = Client(await world.stub(staying))
+        await moved.resume(client, held=[pb.HeldTurn(sequence=1, job="a", group="g", token=token)], last_sequence=1)
+        assert (await moved.beat(last_sequence=1, wanted=[1], prune=True)).ttl_ms == 20_000
+        await moved.give_back(1, "a", token)
+        assert not (await moved.event("yielded")).again
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tls-cert", "x"], "--tls-cert and --tls-key"),
+        (["--etcd-user", "u"], "password"),
+        (["--prefix", "x"], "slash"),
+        (["--replica-id", "R!"], "no name"),
+        (["--etcd-password-file", "/does/not/exist"], "No such file"),
+    ],
+)
+def test_wrong_arguments_are_said_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIMESLICE_ETCD_PASSWORD", raising=False)
+    assert main(["--etcd", "127.0.0.1:1", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
