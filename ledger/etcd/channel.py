@@ -25,7 +25,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    # The time allowed to connect. Shorter than an attempt, so that a member which is not there fails the attempt with
+    # a proof that nothing was sent.
+    ("grpc.min_reconnect_backoff_ms", 900),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # gRPC must send nothing again by itself: only the caller knows what may be sent twice.
     ("grpc.enable_retries", 0),

@@ -18,8 +18,9 @@ class Proxy:
         self._pumps: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.held = 0
-        self._forward = asyncio.Event()
-        self._forward.set()
+        self._pass_up = asyncio.Event()
+        self._pass_down = asyncio.Event()
+        self.release()
         self._to_server = True
         self._to_client = True
 
@@ -43,10 +44,21 @@ class Proxy:
     def hold(self) -> None:
         """Delay everything until `release`. `held` counts what has come since, in pieces."""
         self.held = 0
-        self._forward.clear()
+        self.hold_requests()
+        self.hold_answers()
+
+    def hold_requests(self) -> None:
+        self._pass_up.clear()
+
+    def hold_answers(self) -> None:
+        self._pass_down.clear()
 
     def release(self) -> None:
-        self._forward.set()
+        self._pass_up.set()
+        self._pass_down.set()
+
+    def release_answers(self) -> None:
+        self._pass_down.set()
 
     async def refuse(self) -> None:
         """Cut all connections and refuse new ones, until `heal`."""
@@ -83,10 +95,11 @@ class Proxy:
             pump.add_done_callback(self._pumps.discard)
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, upwards: bool) -> None:
+        passing = self._pass_up if upwards else self._pass_down
         try:
             while chunk := await source.read(1 << 16):
-                self.held += not self._forward.is_set()
-                await self._forward.wait()
+                self.held += not passing.is_set()
+                await passing.wait()
                 if self._to_server if upwards else self._to_client:
                     sink.write(chunk)
                     await sink.drain()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ledger.etcd import EtcdClient
+from ledger.etcd import EtcdClient, channel
 from tests.support.etcd_source import TestEtcd
 
 
@@ -32,6 +32,13 @@ async def connect() -> AsyncIterator[Callable[..., EtcdClient]]:
             return client
 
         yield make
+
+
+@pytest.fixture
+def without_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients made after this notice a silent connection only by deadlines of their own."""
+    kept = tuple(option for option in channel._OPTIONS if "keepalive" not in option[0] and "ping" not in option[0])
+    monkeypatch.setattr(channel, "_OPTIONS", kept)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import itertools
 import pytest
 
 from ledger.etcd import EtcdClient, EventType, Watch, WatchBatch
+from ledger.etcd import watch as watch_module
 from ledger.etcd.errors import Closed, ClusterChanged, Compacted, Unavailable
 from ledger.etcd.txn import Delete, Put, absent
 from tests.support.etcd_source import TestEtcd
@@ -193,10 +194,13 @@ async def test_a_silent_connection_is_noticed(etcd: TestEtcd, connect, client: E
             assert through.requests["watch"] == 2
 
 
-async def test_a_member_that_does_not_confirm_is_left(etcd: TestEtcd, connect, prefix: bytes) -> None:
+async def test_a_member_that_does_not_confirm_is_left(
+    etcd: TestEtcd, connect, prefix: bytes, without_pings: None
+) -> None:
     async with Proxy(etcd.endpoint) as proxy:
-        proxy.silence()
         client: EtcdClient = connect(proxy.endpoint, *etcd.endpoints)
+        await client.get(prefix)
+        proxy.silence()
         async with client.watch(prefix) as watch:
             assert watch.live
         assert client.requests["watch"] == 2
@@ -254,9 +258,13 @@ async def test_another_cluster_behind_the_endpoint_is_told(etcd: TestEtcd, etcd_
 async def test_nothing_is_left_on_the_server(etcd_cluster, connect) -> None:
     cluster = etcd_cluster()
     client: EtcdClient = connect(*cluster.endpoints)
-    async with client.watch(b"a"), client.watch(b"b"):
+    async with client.watch(b"a") as one, client.watch(b"b") as two:
+        # Kept, so that no garbage collection ends them.
+        streams = (one._stream, two._stream)
         await until_watchers(cluster, 2)
     await until_watchers(cluster, 0)
+    assert all(streams)
+    assert not client._watches
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             async with client.watch(b"a"):
@@ -270,6 +278,23 @@ async def test_nothing_is_left_on_the_server(etcd_cluster, connect) -> None:
         await waiting
     with pytest.raises(Closed):
         await anext(watch)
+
+
+async def test_a_caller_who_takes_nothing_leaves_nothing_either(
+    etcd_cluster, connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads the stream while the batches read ahead are not taken: closing must not depend on a read."""
+    monkeypatch.setattr(watch_module, "_BATCHES_AHEAD", 1)
+    cluster = etcd_cluster()
+    client: EtcdClient = connect(*cluster.endpoints)
+    async with client.watch(b"a") as watch:
+        for number in range(5):
+            await client.put(b"a", b"%d" % number)
+        await until(lambda: watch._ready.full() and watch.next_revision > watch._ready._queue[0].revision + 1)
+        stream = watch._stream
+        await until_watchers(cluster, 1)
+    assert stream is not None
+    await until_watchers(cluster, 0)
 
 
 async def test_entering_ends_when_nobody_answers(connect) -> None:
