@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.backends.cuda.selftest import Readiness, examine
+from nodeagent.backends.cuda.selftest import Missing, Readiness, examine
 from tests.gpu.children import Helper
 
 _HERE = Path(__file__).parent
@@ -16,13 +16,13 @@ _HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test of this folder, and skip it on a machine without a device."""
-    there = Path("/dev/nvidiactl").exists()
+    there = any(Path("/dev").glob("nvidia*")) or examine().missing is not Missing.DRIVER
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.gpu)
             item.add_marker(pytest.mark.timeout(300))
             if not there:
-                item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA device (/dev/nvidiactl)"))
+                item.add_marker(pytest.mark.skip(reason="this machine has neither /dev/nvidia* nor an NVIDIA driver"))
 
 
 @pytest.fixture(scope="session")

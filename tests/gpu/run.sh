@@ -19,6 +19,9 @@ trap 'rm -rf "$site"' EXIT
 if compgen -G '.whl/*.whl' >/dev/null; then
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" .whl/*.whl || exit 1
 fi
+# Some distributions install a package `tests` of their own, which would hide this one.
+mkdir -p "$site/tests"
+echo "__path__ = [r'$PWD/tests']" >"$site/tests/__init__.py"
 chmod -R a+rX "$site"
 export PYTHONPATH=$site:.:protos PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export TIMESLICE_ETCD=${TIMESLICE_ETCD:-$PWD/.tools/etcd/etcd}

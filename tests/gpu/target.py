@@ -215,9 +215,9 @@ def main(kind: str, size: str = str(64 * MIB)) -> None:
     bare = without_tensors(kind)
     target = None
     if bare is not None:
-        kept = [bare()]
+        bare()
     else:
-        kept = [target := Target(kind, int(size))]
+        target = Target(kind, int(size))
     say(ready=kind, pid=os.getpid(), took=round(time.monotonic() - begin, 2))
     for line in sys.stdin:
         begin = time.monotonic()
