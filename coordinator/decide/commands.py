@@ -106,7 +106,7 @@ def cancel(view: GroupView, job: str, session: str, sequence: int) -> Decision |
         return Nothing(f"{job} has no such ticket.")
     if ticket.value.state is TicketState.GRANTED and turn.phase is Phase.HELD and turn.token == ticket.value.token:
         return then_decide(view, _yielded(turn, ticket))
-    after = turn
+    after: Turn | None = None  # a waiter that leaves does not disturb a switch
     if turn.phase is Phase.COMMITTING and turn.incoming and turn.incoming.ticket_revision == ticket.create:
         after = replace(turn, incoming=replace(turn.incoming, cancelled=True))
     return Decision(f"{job} takes its ticket back.", after, (Remove(job, ticket.create),))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A transaction in the model: its guards, and what it changes. It applies at once and whole, or not at all."""
+
+from __future__ import annotations
+
+from chaos.explore.state import (
+    BLAMED,
+    GONE,
+    LATER,
+    Effect,
+    NodeState,
+    Pending,
+    State,
+    TicketChange,
+    TicketState,
+    TurnState,
+)
+
+
+def holds(state: State, pending: Pending) -> bool:
+    """Whether every compare of the transaction is true, and every put under an existing lease finds its key."""
+    if stale(state, pending):
+        return False
+    guards = pending.effect.guards
+    if guards.queue_empty and any(state.tickets):
+        return False
+    return all(state.tickets[change.job] for change in pending.effect.tickets if change.what in ("grant", "refuse"))
+
+
+def stale(state: State, pending: Pending) -> bool:
+    """Whether the transaction can never apply any more. Revisions do not come back."""
+    guards = pending.effect.guards
+    if guards.turn and not pending.fresh:
+        return True
+    for job, create in guards.tickets:
+        ticket = state.tickets[job]
+        if create and (ticket is None or ticket.create != create):
+            return True
+        if not create and ticket is not None:
+            return True
+    return any(state.quarantined[job] != bool(mod) for job, mod in guards.health)
+
+
+def write(state: State, effect: Effect, jobs: tuple[str, ...]) -> State:
+    """The state after the transaction."""
+    before, lost = state.turn, state.lost
+    tickets = list(state.tickets)
+    turn, nodes, passed, directive, pending = before, state.nodes, state.passed, state.directive, state.pending
+    if effect.turn is not None:
+        turn = effect.turn
+        if effect.new_epoch:
+            passed = tuple(kind for kind in passed if kind not in ("answer", "backoff"))
+            nodes = tuple(node._replace(prepared="") for node in nodes)
+        if effect.new_token:
+            passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
+            tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
+        if turn.phase != "PREPARING":
+            passed = tuple(kind for kind in passed if kind != "answer")
+        pending = tuple(one._replace(fresh=False) for one in pending)
+        lost = _truly_lost(before, turn, lost, jobs)
+    for change in effect.tickets:
+        tickets[change.job] = _ticket(tickets, change)
+    quarantined = state.quarantined
+    if effect.quarantined:
+        quarantined = tuple(was or job in effect.quarantined for job, was in enumerate(quarantined))
+    if effect.directive is not None:
+        directive = effect.directive
+        nodes = tuple(node._replace(current=False, answer=None) for node in nodes)
+    after = State(
+        turn, tuple(tickets), quarantined, directive, nodes, passed, state.sessions, pending, state.faults, lost
+    )
+    return settled(after)
+
+
+def settled(state: State) -> State:
+    """The same state in its one form: tickets numbered anew, writes that can never apply given up."""
+    state = _numbered(state)
+    if state.pending:
+        kept = tuple(one for one in state.pending if not stale(state, one))
+        if kept != state.pending:
+            state = state._replace(pending=kept)
+    return _blame(state)
+
+
+def _ticket(tickets: list[TicketState | None], change: TicketChange) -> TicketState | None:
+    old = tickets[change.job]
+    match change.what:
+        case "create":
+            newest = max((one.create for one in tickets if one), default=0) + 1
+            return TicketState(newest, change.session, "GRANTED" if change.granted else "WAITING", change.granted)
+        case "grant":
+            assert old is not None
+            return old._replace(state="GRANTED", current=True)
+        case "refuse":
+            assert old is not None
+            return old._replace(state="REFUSED", current=False)
+        case _:
+            return None
+
+
+def _truly_lost(before: TurnState, after: TurnState, lost: tuple[bool, ...], jobs: tuple[str, ...]) -> tuple[bool, ...]:
+    """A switch that is finished has parked everybody but who it brought on."""
+    if before.phase != "COMMITTING" or after.phase not in ("HELD", "IDLE") or after.resident == "MIXED":
+        return lost
+    granted = after.phase == "HELD"
+    return tuple(was and name == before.incoming and not granted for name, was in zip(jobs, lost, strict=True))
+
+
+def _numbered(state: State) -> State:
+    order = sorted(ticket.create for ticket in state.tickets if ticket)
+    turn = state.turn
+    known = turn.incoming_ticket in (0, GONE) or turn.incoming_ticket in order
+    if known and order == list(range(1, len(order) + 1)):
+        return state
+    number = {create: place + 1 for place, create in enumerate(order)}
+    tickets = tuple(ticket and ticket._replace(create=number[ticket.create]) for ticket in state.tickets)
+    if turn.incoming_ticket:
+        turn = turn._replace(incoming_ticket=number.get(turn.incoming_ticket, GONE))
+    pending = tuple(one._replace(effect=_renumbered(one.effect, number)) for one in state.pending)
+    return state._replace(tickets=tickets, turn=turn, pending=pending)
+
+
+def _renumbered(effect: Effect, number: dict[int, int]) -> Effect:
+    def new(create: int) -> int:
+        return number.get(create, GONE) if create else 0
+
+    turn = effect.turn
+    if turn is not None and turn.incoming_ticket:
+        turn = turn._replace(incoming_ticket=new(turn.incoming_ticket))
+    guards = effect.guards._replace(tickets=tuple((job, new(create)) for job, create in effect.guards.tickets))
+    changes = tuple(change._replace(create=new(change.create)) for change in effect.tickets)
+    return effect._replace(guards=guards, turn=turn, tickets=changes)
+
+
+def _blame(state: State) -> State:
+    """The blamed registration is BLAMED if it is still there, and LATER if another has come since."""
+    turn = state.turn
+    if not turn.blocked and all(node.registered in (0, BLAMED) for node in state.nodes):
+        return state
+    wanted: list[NodeState] = []
+    blamed = turn.blamed
+    place = int(turn.blocked[1:]) - 1 if turn.blocked else -1
+    for number, node in enumerate(state.nodes):
+        if number != place or not node.registered:
+            wanted.append(node._replace(registered=BLAMED) if node.registered else node)
+        elif node.registered == turn.blamed:
+            blamed = BLAMED
+            wanted.append(node._replace(registered=BLAMED))
+        else:
+            wanted.append(node._replace(registered=LATER))
+    return state._replace(turn=turn._replace(blamed=blamed), nodes=tuple(wanted))

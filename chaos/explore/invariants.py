@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold: in every state, for every write, and once everything has come to rest.
+
+The numbers are those of docs/protocol.md. Invariants 11, 12 and 13 are about what is not in the model or is built into
+it (an answer is written only under a living registration); 7 is checked on each transaction where it is made
+(`bridge`), 8 where an agent saves (`agents`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chaos.explore.state import Pending, State
+
+if TYPE_CHECKING:
+    from chaos.explore.world import World
+
+
+class Broken(Exception):
+    """An invariant does not hold. ``reached``: in the state that was reached, not for what may happen next in it."""
+
+    reached = False
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(f"invariant {number}: {what}")
+        self.number = number
+
+
+def check_state(world: World, state: State) -> None:
+    """What must hold in every state."""
+    turn, jobs = state.turn, world.jobs
+    for name, node in zip(world.nodes, state.nodes, strict=True):
+        running = [job for job, process in zip(jobs, node.processes, strict=True) if process and process.state == "RUNNING"]
+        if len(running) > 1:
+            raise Broken(1, f"{' and '.join(running)} can run on {name} at the same time")
+    granted = [job for job, ticket in enumerate(state.tickets) if ticket and ticket.state == "GRANTED"]
+    if len(granted) > 1:
+        raise Broken(5, "two tickets are granted")
+    if turn.phase == "HELD":
+        _check_held(world, state, granted)
+    elif granted:
+        raise Broken(5, f"{jobs[granted[0]]} has a grant, and nobody holds the turn")
+
+
+def _check_held(world: World, state: State, granted: list[int]) -> None:
+    turn = state.turn
+    holder = world.jobs.index(turn.holder)
+    ticket = state.tickets[holder]
+    holds = granted == [holder] and ticket is not None and ticket.current
+    if not holds and world.core.decide(state).effect is None:
+        raise Broken(5, f"{turn.holder} holds the turn without its ticket, and no replica does anything about it")
+    for name, node in zip(world.nodes, state.nodes, strict=True):
+        for job, process in enumerate(node.processes):
+            if process is None:
+                continue
+            if job != holder and process.state != "PARKED":
+                raise Broken(2, f"{turn.holder} holds the turn and {world.jobs[job]} is {process.state} on {name}")
+            if job == holder and process.state == "LOCKED":
+                raise Broken(9, f"{turn.holder} holds the turn and is locked on {name}")
+            if job == holder and process.state == "PARKED" and not process.lost:
+                raise Broken(2, f"{turn.holder} holds the turn and is parked on {name}")
+            if job == holder and process.lost and process.state == "RUNNING":
+                raise Broken(8, f"{turn.holder} was restored on {name} from a session that had lost its turn")
+
+
+def check_write(world: World, state: State, pending: Pending) -> None:
+    """What must hold for a write that is about to apply."""
+    before, effect = state.turn, pending.effect
+    after = effect.turn
+    if after is not None and not pending.fresh:
+        raise Broken(10, "a write that was decided on an older turn applies")
+    for change in effect.tickets:
+        ticket = state.tickets[change.job]
+        if change.what != "create" and ticket is not None and ticket.create != change.create:
+            raise Broken(10, f"{change.what} is about an older ticket of {world.jobs[change.job]} than it applies to")
+    if after is None:
+        return
+    if after.phase == "PREPARING" and (before.phase != "PREPARING" or effect.directive) and not effect.new_epoch:
+        raise Broken(4, "a new switch has the epoch of an older one")
+    if effect.directive and effect.directive.kind == "PREPARE" and effect.directive.kill:
+        resists = before.ended == "LOST" or before.resident == "MIXED" or before.pinned or after.ended == "LOST"
+        if not resists:
+            raise Broken(8, f"{before.resident_job or 'nobody'} ended its turn in order and is to be killed")
+    if after.phase == "HELD" and before.phase != "HELD":
+        _check_grant(world, state, pending)
+
+
+def _check_grant(world: World, state: State, pending: Pending) -> None:
+    before, effect = state.turn, pending.effect
+    after = effect.turn
+    assert after is not None
+    holder = world.jobs.index(after.holder)
+    if not effect.new_token:
+        raise Broken(4, "a grant has the token of an older one")
+    if before.phase == "IDLE":
+        if (before.resident, before.resident_job, before.ended) != ("JOB", after.holder, "CLEAN") or state.lost[holder]:
+            raise Broken(14, f"{after.holder} is granted without a switch, and its last turn was lost")
+    elif any(node.answer is None or node.answer.outcome != "COMMITTED" for node in state.nodes):
+        raise Broken(3, f"{after.holder} is granted, and not every node has committed")
+    own = state.tickets[holder]
+    for job, ticket in enumerate(state.tickets):
+        if ticket is None or own is None or ticket.state != "WAITING" or ticket.create >= own.create:
+            continue
+        eligible = not state.quarantined[job] and before.pinned in ("", world.jobs[job])
+        if eligible:
+            raise Broken(6, f"{after.holder} is granted before {world.jobs[job]}, which came earlier")
+
+
+def check_rest(world: World, state: State) -> None:
+    """What must hold where nothing happens by itself any more."""
+    turn = state.turn
+    if turn.phase not in ("IDLE", "HELD"):
+        raise Broken(16, f"nothing happens any more in {turn.phase}")
+    for name, node in zip(world.nodes, state.nodes, strict=True):
+        for job, process in zip(world.jobs, node.processes, strict=True):
+            if process and process.state == "LOCKED":
+                raise Broken(9, f"nothing happens any more, and {job} is locked on {name}")
+    for job, ticket in enumerate(state.tickets):
+        if ticket is None or ticket.state != "WAITING":
+            continue
+        if turn.phase == "HELD" or turn.pinned not in ("", world.jobs[job]):
+            continue
+        raise Broken(15, f"{world.jobs[job]} waits for ever")

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The world of the model: from a state, everything that may happen next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chaos.explore import agents, clients
+from chaos.explore.bridge import Answered, Core
+from chaos.explore.etcd import holds, stale, write
+from chaos.explore.faults import Budget
+from chaos.explore.invariants import check_write
+from chaos.explore.state import Effect, NodeState, Pending, State, TurnState
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the model is, and how often what may go wrong."""
+
+    jobs: int = 2
+    nodes: int = 2
+    replicas: int = 1
+    faults: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """One thing that may happen.
+
+    Attributes:
+        inside: the system does it by itself, sooner or later; else it is a client, an operator or a fault.
+    """
+
+    what: str
+    state: State
+    inside: bool
+
+
+class World:
+    """All that may happen to one group."""
+
+    def __init__(self, size: Size, core: Core | None = None) -> None:
+        self.size = size
+        self.jobs = tuple("abcdefgh"[: size.jobs])
+        self.nodes = tuple(f"n{number + 1}" for number in range(size.nodes))
+        self.core = core or Core(self.jobs, self.nodes)
+        self.budget = Budget(dict(size.faults))
+
+    def start(self) -> State:
+        """A group that has just been made: nobody waits, nothing runs, and nobody can say who is on."""
+        jobs = self.size.jobs
+        return State(
+            turn=TurnState(),
+            tickets=(None,) * jobs,
+            quarantined=(False,) * jobs,
+            directive=None,
+            nodes=(NodeState(processes=(None,) * jobs),) * self.size.nodes,
+            passed=(),
+            sessions=(1,) * jobs,
+            pending=(),
+            faults=self.budget.start,
+            lost=(False,) * jobs,
+        )
+
+    def next(self, state: State) -> Iterator[Next]:
+        """Everything that may happen next. Raises what `invariants` raises when a write breaks one."""
+        decided = self.core.decide(state)
+        yield from self._replicas(state, decided)
+        yield from self._agents(state)
+        for kind in sorted(wait.kind.value for wait in decided.waits):
+            slow = kind == "answer"
+            if kind not in state.passed and (not slow or self.budget.left(state, "slow")):
+                faults = self.budget.spent(state, "slow") if slow else state.faults
+                passed = tuple(sorted({*state.passed, kind}))
+                yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), not slow)
+        for what, after in clients.events(state, self.jobs, self.budget):
+            yield Next(what, after, inside=False)
+        for job, request, fault in clients.requests(state, self.budget):
+            asked = self.core.command(state, request, job)
+            faults = self.budget.spent(state, fault) if fault else state.faults
+            yield from self._take(state._replace(faults=faults), asked, f"{self.jobs[job]}: {request}:", inside=False)
+
+    def _replicas(self, state: State, decided: Answered) -> Iterator[Next]:
+        yield from self._take(state, decided, "a replica decides:", inside=True)
+        for place, pending in enumerate(state.pending):
+            rest = state._replace(pending=state.pending[:place] + state.pending[place + 1 :])
+            if holds(state, pending):
+                check_write(self, state, pending)
+                why = self.core.why.get(pending.effect, "what was decided")
+                yield Next(f"written: {why}", write(rest, pending.effect, self.jobs), inside=True)
+            else:
+                yield Next("a write loses its guard", rest, inside=True)
+            if self.budget.left(state, "crash"):
+                faults = self.budget.spent(state, "crash")
+                yield Next("the replica dies before it writes", rest._replace(faults=faults), inside=False)
+
+    def _take(self, state: State, asked: Answered, who: str, *, inside: bool) -> Iterator[Next]:
+        """A replica that has nothing in hand takes a decision in hand."""
+        if asked.effect is None or len(state.pending) >= self.size.replicas:
+            return
+        pending = Pending(asked.effect)
+        if pending not in state.pending:
+            both = tuple(sorted((*state.pending, pending), key=hash))
+            yield Next(f"{who} {asked.why}", state._replace(pending=both), inside)
+
+    def _agents(self, state: State) -> Iterator[Next]:
+        for place, (name, node) in enumerate(zip(self.nodes, state.nodes, strict=True)):
+            for what, after, fault in agents.steps(state, node, self.jobs, self.budget):
+                nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
+                faults = self.budget.spent(state, fault) if fault else state.faults
+                answered = after.answer is not node.answer and after.answer is not None
+                moved = state._replace(nodes=nodes, faults=faults)
+                if answered and after.answer and after.answer.outcome in ("PREPARED", "COMMITTED"):
+                    moved = _records_changed(moved)
+                yield Next(f"{name}: {what}", moved, inside=not fault)
+
+
+def _records_changed(state: State) -> State:
+    """The process records are written with PREPARED and COMMITTED: a pin sees the change."""
+    turn = state.turn._replace(pin_changed=True) if state.turn.pinned else state.turn
+    pending = state.pending
+    if any(one.effect.turn and one.effect.turn.pinned for one in pending):
+        pending = tuple(_pin_changed(one) for one in pending)
+    return state._replace(turn=turn, pending=pending)
+
+
+def _pin_changed(pending: Pending) -> Pending:
+    turn = pending.effect.turn
+    if turn is None or not turn.pinned:
+        return pending
+    effect: Effect = pending.effect._replace(turn=turn._replace(pin_changed=True))
+    return pending._replace(effect=effect)
+
+
+__all__ = ["Next", "Size", "World", "stale"]
