@@ -157,7 +157,7 @@ def waits(evidence: Evidence, job: str) -> list[int]:
 
 def busy_seconds(evidence: Evidence, window: Window) -> float:
     """Mean seconds of kernels of a turn."""
-    turns = len(evidence.turns(window)) - 1  # the window begins with the end of one
+    turns = len(evidence.turns(window))  # begun by the end of the one before, which counts for the last
     return duty(evidence, window) * window.took / 1e9 / max(turns, 1)
 
 

@@ -50,10 +50,11 @@ def picture(world: World, group: coordinator_pb2.Group) -> Picture:
     devices = {node.name: world.events(node) for node in world.nodes if node.log.exists()}
     evidence = Evidence(devices, {name: job.lines for name, job in world.jobs.items()})
     now = time.monotonic_ns()
+    begin = max(now - _RECENT, min((events[0].at for events in devices.values() if events), default=now - _RECENT))
     return Picture(
         turn=sentence(group),
         switches=switches(evidence),
-        duty=duty(evidence, Window(now - _RECENT, now)),
+        duty=duty(evidence, Window(begin, now)),
         jobs=tuple(_job(name, lines, now) for name, lines in evidence.jobs.items()),
         processes=tuple((name, world.pid(name)) for name in world.names),
     )

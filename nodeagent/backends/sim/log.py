@@ -120,7 +120,7 @@ def _intervals(events: Sequence[Event], begins: str, *ends: str) -> Iterator[Int
     for event in events:
         who = (event.pid, event.start, event.device)
         if event.name == begins:
-            open_at[who] = event
+            open_at.setdefault(who, event)  # a second beginning does not take back the first
         elif event.name in ends and who in open_at:
             first = open_at.pop(who)
             yield Interval(first.job, first.pid, first.device, first.at, event.at)
