@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ledger.codec import VERSION
 from ledger.etcd import EtcdClient
 from ledger.index import Index
 from ledger.keys import Keys, Kind, check_name
-from ledger.records import Agent, Device, GroupEpoch, Process
+from ledger.records import Agent, Device, GroupEpoch, Process, Processes
 from ledger.view import Changes, LedgerView
 from nodeagent import plan, procfs
 from nodeagent.backends.driven import DrivenBackend
@@ -126,10 +126,8 @@ class NodeAgent:
 
     def seen(self, group: str) -> Seen:
         index, node = self._index, self.config.node
-        directives, claims = index.directives.get(node, {}), index.claims.get(node, {})
-        recorded = index.processes.get(node, {})
-        owners = {device: one.value.group for device, one in claims.items()}
-        owners.update((device, name) for name, one in directives.items() for device in one.value.devices)
+        directives, recorded = index.directives.get(node, {}), index.processes.get(node, {})
+        owners = self.owners()
         known: dict[str, list[Process]] = {}
         for (name, job), registered in index.registered.get(node, {}).items():
             if name == group:
@@ -147,6 +145,29 @@ class NodeAgent:
             parked=plan.parked_bytes(one.value for one in recorded.values()),
             errors=tuple(index.errors(group=group)),
         )
+
+    # ---------------------------------------------------------------------------- what its service needs of it
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
+
+    @property
+    def informed(self) -> bool:
+        """Whether the ledger has been read at all since the start."""
+        return self._view.revision > 0
+
+    def owners(self) -> Mapping[str, str]:
+        """For each device that a group has, that group: by its claim, or by a directive that names it."""
+        index, node = self._index, self.config.node
+        owners = {device: one.value.group for device, one in index.claims.get(node, {}).items()}
+        for group, one in index.directives.get(node, {}).items():
+            owners.update((device, group) for device in one.value.devices)
+        return owners
+
+    def recorded(self) -> Mapping[str, Processes]:
+        """The process records of all groups on this node."""
+        return {group: one.value for group, one in self._index.processes.get(self.config.node, {}).items()}
 
     # ----------------------------------------------------------------------------------------------- inside
 
@@ -221,12 +242,14 @@ class NodeAgent:
 
 
 async def run_agent(
-    config: AgentConfig, stop: asyncio.Event, started: Callable[[NodeAgent], Awaitable[None]] | None = None
+    config: AgentConfig,
+    stop: asyncio.Event,
+    beside: Callable[[NodeAgent], contextlib.AbstractAsyncContextManager[None]],
 ) -> None:
     """Take the OS locks, put right what an earlier life left, and work until ``stop`` is set.
 
     Args:
-        started: awaited once the agent is about to work, as by a server that shows its state.
+        beside: entered while the agent works, such as a server that shows its state.
 
     Raises JournalCorrupt, JournalUnwritable, CannotKill and `nodeagent.backends.base.BackendError` (no devices).
     """
@@ -244,8 +267,7 @@ async def run_agent(
         client, keys = config.open_store()
         await stack.enter_async_context(client)
         agent = NodeAgent(config, devices, journal, backend, client, keys)
-        if started is not None:
-            await started(agent)
+        await stack.enter_async_context(beside(agent))
         await agent.work(stop)
 
 

@@ -105,4 +105,4 @@ async def _run(args: argparse.Namespace) -> None:
         ttl=args.ttl,
         address=args.listen or "",
     )
-    await run_agent(config, stop, serving)
+    await run_agent(config, stop, serving(args.listen))

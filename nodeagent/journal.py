@@ -50,16 +50,26 @@ class GroupJournal:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """A job that was checkpointed by hand: its processes, and the devices that it had."""
+
+    processes: tuple[Process, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JournalState:
     """All that is in the journal.
 
     Attributes:
         lease: of this node's registration; 0: none known.
         groups: by name.
+        parked: by job: what the NodeAgent service has checkpointed, without a coordinator.
     """
 
     lease: int = 0
     groups: Mapping[str, GroupJournal] = field(default_factory=lambda: MappingProxyType({}))
+    parked: Mapping[str, Parked] = field(default_factory=lambda: MappingProxyType({}))
 
     def group(self, name: str) -> GroupJournal:
         return self.groups.get(name, GroupJournal())
@@ -88,6 +98,14 @@ class Journal:
 
     def set_lease(self, lease: int) -> None:
         self._append(dataclasses.replace(self.state, lease=lease), {"lease": lease})
+
+    def set_parked(self, job: str, parked: Parked) -> None:
+        """Note what is checkpointed by hand; empty: nothing of the job is any more."""
+        jobs = {**self.state.parked, job: parked}
+        if not parked.processes:
+            del jobs[job]
+        state = dataclasses.replace(self.state, parked=MappingProxyType(jobs))
+        self._append(state, {"parked": job, **dataclasses.asdict(parked)})
 
     def update(self, name: str, **changes: Any) -> None:
         """Change what is known of a group: the fields of `GroupJournal`, by name. No change, no write.
@@ -145,6 +163,10 @@ class Journal:
             if "group" in entry:
                 groups = {**self.state.groups, entry["group"]: _from_json(entry)}
                 self.state = dataclasses.replace(self.state, groups=MappingProxyType(groups))
+            if "parked" in entry:
+                jobs = {**self.state.parked, entry["parked"]: _parked(entry)}
+                jobs = {job: one for job, one in jobs.items() if one.processes}
+                self.state = dataclasses.replace(self.state, parked=MappingProxyType(jobs))
         except (KeyError, TypeError, ValueError) as error:
             raise JournalCorrupt(str(self._path), number, f"it cannot be read ({error!r})") from error
 
@@ -152,6 +174,7 @@ class Journal:
         """Write the state anew and put it in the place of the old file, at once or not at all."""
         entries: list[dict[str, Any]] = [{"lease": self.state.lease}]
         entries += [{"group": name, **_to_json(one)} for name, one in self.state.groups.items()]
+        entries += [{"parked": job, **dataclasses.asdict(one)} for job, one in self.state.parked.items()]
         fresh = self._path.with_name(self._path.name + ".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -183,6 +206,10 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def _to_json(group: GroupJournal) -> dict[str, Any]:
     return dataclasses.asdict(group)
+
+
+def _parked(entry: dict[str, Any]) -> Parked:
+    return Parked(tuple(Process(**one) for one in entry["processes"]), tuple(entry["devices"]))
 
 
 def _from_json(entry: dict[str, Any]) -> GroupJournal:

@@ -65,6 +65,9 @@ class Backend(Protocol):
     async def devices(self, *, within: float) -> Sequence[Device]:
         """The devices that this backend sees on the node."""
 
+    async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
+        """The devices' own account of what is on them."""
+
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
         """Look. Known processes that have ended are left out."""
 

@@ -36,6 +36,11 @@ class DrivenBackend:
             answer = await self._pool.call("devices", LOOKER, within=within)
         return [Device(uuid, size) for uuid, size in answer]
 
+    async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
+        with _as_backend_error("use", None):
+            answer = await self._pool.call("use", LOOKER, within=within, devices=list(devices))
+        return [DeviceUse(uuid, used, total, tuple(pids)) for uuid, used, total, pids in answer]
+
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
         with _as_backend_error("find", None):
             # All devices of the node, so that a process which uses another group's too is seen.
@@ -43,8 +48,7 @@ class DrivenBackend:
             missing = set(devices) - set(everything)
             if missing:
                 raise DriverError("use", 0, f"there is no device {', '.join(sorted(missing))} on this node")
-            answer = await self._pool.call("use", LOOKER, within=within, devices=everything)
-            use = [DeviceUse(uuid, used, total, tuple(pids)) for uuid, used, total, pids in answer]
+            use = await self.use(everything, within=within)
             return await self._sort_out(group, devices, known, use, within)
 
     async def _sort_out(
@@ -115,8 +119,7 @@ class DrivenBackend:
         """Ask until the devices do not name ``pid``: nothing tells when a driver has taken back a dead one's memory."""
         devices = [one.uuid for one in await self.devices(within=within)]
         while True:
-            answer = await self._pool.call("use", LOOKER, within=within, devices=devices)
-            if not any(pid in pids for _, _, _, pids in answer):
+            if not any(pid in one.pids for one in await self.use(devices, within=within)):
                 return
             await asyncio.sleep(_FREE_PAUSE)
 

@@ -11,12 +11,12 @@ from ledger.records import Outcome, ProcessState
 from nodeagent.backends.sim import log
 from nodeagent.backends.sim.faults import FaultKind
 from tests.nodeagent.director import COMMIT, PREPARE, RELEASE, Director, kill_helpers
-from tests.nodeagent.simnode import DEADLINE, until
+from tests.nodeagent.simnode import DEADLINE, Workload, until
 
 STEPS = ["locked", "begun", "saved", "free", "restored", "resumed", "acked"]
 
 
-async def two_jobs(boss: Director) -> tuple[object, object]:
+async def two_jobs(boss: Director) -> tuple[Workload, Workload]:
     """``a`` is parked, ``b`` is on; both have run a kernel."""
     agent = boss.start_agent()
     a = boss.node.workload("a").attach("SIM-0")
@@ -87,7 +87,7 @@ async def test_what_was_locked_is_unlocked_before_etcd_is_asked(boss: Director) 
 
 
 async def test_the_next_life_waits_for_a_helper_in_mid_checkpoint(boss: Director) -> None:
-    a, b = await two_jobs(boss)
+    a, _ = await two_jobs(boss)
     agent = boss.start_agent()
     await boss.ask(PREPARE, 2, "a")
     boss.node.driver.fault(FaultKind.SLOW, job="b", times=1, ms=2000)
