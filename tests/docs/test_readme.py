@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the README and the architecture page say is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/architecture.md")
+
+
+def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
+    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert example is not None
+    with World(group="trainers", folder=tmp_path) as world:
+        environment = {**os.environ, "TIMESLICE_ENDPOINTS": world.endpoints[0], "TIMESLICE_JOB_ID": "example"}
+        done = subprocess.run(
+            [sys.executable, "-c", example[1]], env=environment, capture_output=True, text=True, timeout=60
+        )
+
+    assert done.returncode == 0, done.stderr
+    tokens = [int(token) for token in re.findall(r"^step \d token (\d+) waited [\d.]+ s$", done.stdout, re.MULTILINE)]
+    assert len(tokens) == 3
+    assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_linked_is_there(page: str) -> None:
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+
+    assert links
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_folders_of_the_architecture_are_there() -> None:
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Folders")[2]
+    rows = re.findall(r"^\| `(\w+)/` \|(.*?)\|", table, re.MULTILINE)
+
+    assert {folder for folder, _ in rows} >= {"ledger", "coordinator", "nodeagent", "tsclient", "chaos"}
+    missing = [
+        f"{folder}/{name}"
+        for folder, text in rows
+        for name in re.findall(r"`(\w+(?:/|\.py))`", text)
+        if not (ROOT / folder / name).exists()
+    ]
+    assert missing == []
