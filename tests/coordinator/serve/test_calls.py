@@ -17,7 +17,7 @@ from timeslice_proto.v1 import coordinator_pb2_grpc, records_pb2
 
 
 async def opened(stub: coordinator_pb2_grpc.CoordinatorAsyncStub) -> pb.Opened:
-    return await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=20_000))
+    return await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=600_000))
 
 
 def acquire_call(session: pb.Opened, job: str, sequence: int = 1, group: str = "g") -> pb.AcquireCall:

@@ -52,7 +52,7 @@ async def test_a_drained_replica_sends_its_clients_away_with_their_places(world:
     await waiter.acquire(1, "b")
     await waiter.event("queued")
     stub = await world.stub(leaving)
-    plain = await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=20_000))
+    plain = await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=600_000))
     third = pb.AcquireRequest(sequence=1, job="c", groups=["g"])
     call = pb.AcquireCall(session=plain.session, secret=plain.secret, acquire=third)
     blocked = asyncio.ensure_future(stub.Acquire(call))
@@ -108,7 +108,7 @@ async def test_an_etcd_that_does_not_answer_is_named_within_a_deadline(
         replica = await world.replica()
         await world.group(replica)
         stub, client = await world.stub(replica), await world.client(replica, opened=False)
-        await client.open(ttl_ms=600_000)
+        await client.open()
         await client.acquire(1, "a")
         await client.give_back(1, "a", (await client.event("granted")).grants[0].token)
         await client.event("yielded")  # it stays resident: its next turn needs no agent
@@ -253,7 +253,7 @@ async def test_a_killed_replica_loses_no_place_and_no_turn(world: World, child: 
         one.process.kill()
         moved = Client(await world.stub(staying))
         await moved.resume(client, held=[pb.HeldTurn(sequence=1, job="a", group="g", token=token)], last_sequence=1)
-        assert (await moved.beat(last_sequence=1, wanted=[1], prune=True)).ttl_ms == 20_000
+        assert (await moved.beat(last_sequence=1, wanted=[1], prune=True)).ttl_ms == 600_000
         await moved.give_back(1, "a", token)
         assert not (await moved.event("yielded")).again
 

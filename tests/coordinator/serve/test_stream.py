@@ -8,10 +8,12 @@ import asyncio
 import grpc.aio
 import pytest
 
+from coordinator.decide import Decision, GroupView
+from coordinator.decide.decision import Create
 from ledger.codec import decode
-from ledger.records import Directive, Session, TicketState
+from ledger.records import Ack, Directive, Session, TicketState
 from tests.coordinator.serve.world import PROCESS, Client, World, refused, state_of, until_seen
-from tests.support.scripted_agent import Ack, obey
+from tests.support.scripted_agent import obey
 from timeslice_proto.v1 import coordinator_pb2 as pb
 
 
@@ -24,7 +26,7 @@ async def test_a_session_is_a_leased_key_with_the_hash_of_its_secret(world: Worl
     record = decode(Session, kv.value)
     assert client.secret and client.secret not in kv.value.decode()
     assert record.replica == replica.engine.replica_id
-    assert record.ttl_ms == 20_000
+    assert record.ttl_ms == 600_000
 
 
 async def test_two_jobs_take_turns(world: World) -> None:
@@ -70,7 +72,7 @@ async def test_rule_16_a_beat_is_confirmed_only_by_a_keepalive_of_its_own(world:
     before = replica.engine.client.requests["keepalive"]
     assert (await client.beat()).number == 1
     confirmed = await client.beat()
-    assert (confirmed.number, confirmed.ttl_ms) == (2, 20_000)
+    assert (confirmed.number, confirmed.ttl_ms) == (2, 600_000)
     sent = replica.engine.client.requests
     assert sent["keepalive"] - before == 2, sent
 
@@ -306,3 +308,41 @@ async def test_without_a_process_no_session_is_opened(world: World) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await stub.OpenSession(pb.OpenRequest())
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_cancel_is_carried_out_after_the_acquire_that_it_takes_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await world.replica()
+    await world.group(replica)
+    client = await world.client(replica)
+    write, gate = replica.engine.write, asyncio.Event()
+
+    async def late(view: GroupView, decision: Decision, deadline: float) -> int | None:
+        if any(isinstance(change, Create) for change in decision.tickets):
+            await gate.wait()
+        return await write(view, decision, deadline)
+
+    monkeypatch.setattr(replica.engine, "write", late)
+    await client.acquire(1, "a")
+    await client.send(cancel=pb.CancelRequest(sequence=1))
+    await client.beat()
+    await client.beat()
+    assert not client.past  # no word of the cancel while the acquire is on its way
+    gate.set()
+    await client.event("cancelled")
+    assert not (await (await world.etcd()).get_prefix(world.keys.tickets("g"))).kvs
+
+
+async def test_a_turn_given_back_by_a_plain_call_is_not_lost_on_the_stream(world: World) -> None:
+    replica = await world.replica()
+    await world.group(replica)
+    client = await world.client(replica)
+    await client.acquire(1, "a")
+    token = (await client.event("granted")).grants[0].token
+    one = pb.YieldRequest(sequence=1, job="a", group="g", token=token)
+    call = pb.YieldCall(session=client.session, secret=client.secret, **{"yield": one})
+    await (await world.stub(replica)).Yield(call)
+    await client.acquire(2, "a")
+    await client.event("granted")
+    assert not [event for event in client.past if event.WhichOneof("event") == "lost"]

@@ -36,7 +36,7 @@ class Client:
     async def send(self, **request: Any) -> None:
         await self.call.write(pb.SessionRequest(**request))
 
-    async def open(self, ttl_ms: int = 20_000) -> pb.Opened:
+    async def open(self, ttl_ms: int = 600_000) -> pb.Opened:
         await self.send(open=pb.OpenRequest(process=PROCESS, ttl_ms=ttl_ms))
         opened: pb.Opened = await self.event("opened")
         self.session, self.secret = opened.session, opened.secret
