@@ -242,8 +242,12 @@ class EtcdCluster:
             member.wait_healthy(time.monotonic() + self._timeout)
 
     def freeze(self, i: int) -> None:
-        """SIGSTOP member `i`: its sockets stay open, nobody answers."""
-        self.members[i].send(signal.SIGSTOP)
+        """SIGSTOP member `i`; returns when it has stopped: its sockets stay open, nobody answers."""
+        member = self.members[i]
+        member.send(signal.SIGSTOP)
+        if (pid := member.pid) is not None:
+            # A signal sent is not a process stopped: until then its threads may answer. WNOWAIT: Popen reaps.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self, i: int) -> None:
         """SIGCONT member `i`."""
