@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from opentelemetry import propagate
+
 from coordinator.apply.engine import Applied, Engine
 from coordinator.decide import commands
 from coordinator.decide.commands import Refusal
@@ -40,7 +42,7 @@ async def take_place(
         sequence=seat.sequence,
         priority=request.priority,
         groups=(seat.group,),
-        traceparent=request.traceparent,
+        traceparent=request.traceparent or _current_traceparent(),
     )
     while not gave_up.is_set():
         try:
@@ -55,6 +57,13 @@ async def take_place(
             return
         tell(queued(seat.sequence, seat.group, 0, STANDING))
         await _key_gone(engine, seat, gave_up)
+
+
+def _current_traceparent() -> str:
+    """Of the call in hand, where it is traced: so that a switch is seen in the trace of who asked for it."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "")
 
 
 async def _key_gone(engine: Engine, seat: Seat, gave_up: asyncio.Event) -> None:

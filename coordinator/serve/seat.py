@@ -150,9 +150,10 @@ class Seat:
 
     def _gone(self, picture: Picture) -> Event | None:
         if self.stage is not Stage.HELD:
-            # While its session lives, only an operator takes away the ticket of one that waits.
+            # While its session lives, only an operator takes away the ticket of one that waits, or the client itself
+            # by another call.
             self.stage = Stage.OVER
-            message = f"The place of job {self.job} in group {self.group} was taken away by an operator."
+            message = f"The place of job {self.job} in group {self.group} was taken away."
             return refused(self.sequence, "EVICTED", message, self._about())
         kept = picture.turn(self.group)
         if kept is not None and kept.value.yielded_token == self.token:

@@ -24,11 +24,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from coordinator.apply.errors import EngineUnavailable
 from coordinator.command import main
+from coordinator.decide import Decision, GroupView
 from coordinator.serve import look
 from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, ServerTls, Settings
 from ledger.codec import decode
 from ledger.embedded import EtcdCluster
-from ledger.records import Replica, TicketState
+from ledger.records import Replica, Ticket, TicketState, Turn
 from tests.coordinator.serve.world import PROCESS, Client, World, reason_of, refused, state_of, until_seen
 from tests.support.certs import make_certs
 from timeslice_proto.v1 import coordinator_pb2 as pb
@@ -76,6 +77,32 @@ async def test_a_drained_replica_sends_its_clients_away_with_their_places(world:
     granted = await moved_waiter.event("granted")
     await moved_waiter.give_back(1, "b", granted.grants[0].token)
     assert (await found).grants[0].token > granted.grants[0].token
+
+
+async def test_a_replica_that_leaves_finishes_what_it_is_writing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    staying = await world.replica()
+    await world.group(staying)
+    leaving = CoordinatorServer(Settings(world.endpoints, "127.0.0.1:0", prefix=world.prefix))
+    await leaving.start()
+    client = await world.client(leaving)
+    await client.acquire(1, "a")
+    token = (await client.event("granted")).grants[0].token
+    write, writing, gate = leaving.engine.write, asyncio.Event(), asyncio.Event()
+
+    async def late(view: GroupView, decision: Decision, deadline: float) -> int | None:
+        writing.set()
+        await gate.wait()
+        return await write(view, decision, deadline)
+
+    monkeypatch.setattr(leaving.engine, "write", late)
+    await client.give_back(1, "a", token)
+    await writing.wait()
+    stopping = asyncio.ensure_future(leaving.stop())
+    assert await client.reason() == "REPLICA_LEAVING"
+    gate.set()
+    await stopping
+    kv = await (await world.etcd()).get(world.keys.turn("g"))
+    assert kv is not None and decode(Turn, kv.value).yielded_token == token
 
 
 async def test_health_follows_the_view_and_methods_are_reflected(world: World) -> None:
@@ -187,6 +214,27 @@ async def test_a_call_has_a_span_in_its_clients_trace(world: World, spans: InMem
     (span,) = [one for one in spans.get_finished_spans() if one.name.endswith("GetGroup")]
     assert f"{span.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
     assert span.attributes is not None and span.attributes["timeslice.reason"] == "NO_SUCH_GROUP"
+
+
+async def test_the_trace_of_an_acquire_goes_into_its_ticket(world: World, spans: InMemorySpanExporter) -> None:
+    replica = await world.replica()
+    await world.group(replica)
+    stub, client = await world.stub(replica), await world.client(replica)
+    own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await client.acquire(1, "a", traceparent=own)
+    await client.event("granted")
+    session = await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=600_000))
+    acquire = pb.AcquireRequest(sequence=1, job="b", groups=["g"])
+    call = stub.Acquire(
+        pb.AcquireCall(session=session.session, secret=session.secret, acquire=acquire),
+        metadata=(("traceparent", own),),
+    )
+    await until_seen(replica, lambda: state_of(replica, "b") is TicketState.WAITING)
+    etcd = await world.etcd()
+    for job, traceparent in (("a", own), ("b", own[:36])):
+        kv = await etcd.get(world.keys.ticket("g", job))
+        assert kv is not None and decode(Ticket, kv.value).traceparent.startswith(traceparent)
+    call.cancel()
 
 
 class Child:

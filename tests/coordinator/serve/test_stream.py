@@ -93,6 +93,7 @@ async def test_rule_16_a_replica_never_renews_by_itself(world: World) -> None:
 async def test_a_beat_of_a_session_that_has_ended_says_so(world: World) -> None:
     replica = await world.replica()
     client = await world.client(replica)
+    await replica.engine.view.close()  # the watch does not tell: only etcd's answer to the beat does
     await (await world.etcd()).revoke(int(client.session, 16))
     await client.send(beat=pb.BeatRequest(number=1))
     assert await client.reason() == "SESSION_EXPIRED"
