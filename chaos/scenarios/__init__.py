@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios: something is harmed at a random moment, and the promises are judged by what is left as evidence."""
+
+from __future__ import annotations
+
+from chaos.scenarios.holder import FREEZE_HOLDER, KILL_HOLDER
+from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA, STOP_REPLICA
+from chaos.scenarios.scenario import Report, Scenario
+from chaos.scenarios.waiter import CANCEL_WAITER
+
+ALL: tuple[Scenario, ...] = (
+    KILL_REPLICA,
+    KILL_AGENT,
+    KILL_ETCD_LEADER,
+    STOP_REPLICA,
+    KILL_HOLDER,
+    FREEZE_HOLDER,
+    CANCEL_WAITER,
+)
+
+__all__ = ["ALL", "Report", "Scenario"]

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A holder dies or stands still. Its session's end takes the turn from it; the next job is let on only when the device
+is free of it, whatever its workers still do."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from chaos.checkers import Violation
+from chaos.dev.job import Rhythm
+from chaos.dev.lines import Granted, Line, Trouble
+from chaos.jobs import JobProcess
+from chaos.observer import Observer, Seen
+from chaos.plain import plain_session, reason_of
+from chaos.processes import Child, ProcessTrouble
+from chaos.scenarios.scenario import NS, WITHIN, Run, Scenario, judged, observer, spread
+from chaos.world import World
+from ledger.keys import Kind
+from timeslice_proto.v1 import coordinator_pb2
+
+_TTL = 2.0
+_SLACK = 1.0
+"""Seconds after the TTL in which the turn is to be reclaimed."""
+
+_ENDLESS = Rhythm(busy=3600.0, idle=0.0, kernel=0.1)
+_FOLLOWER = Rhythm(busy=0.3, idle=0.1, kernel=0.1)
+_FROZEN = Rhythm(busy=2 * _TTL, idle=0.1, spread=0.0, kernel=0.1)
+_LONG = Rhythm(busy=1.0, idle=0.1, kernel=0.1)
+_LOST = frozenset({"TURN_LOST", "SESSION_EXPIRED"})
+_LATE = frozenset({"STALE_TOKEN", "NOT_HOLDER"})
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A turn that was taken away: from the fault at ``at`` to each step. ns of CLOCK_MONOTONIC."""
+
+    at: int
+    job: str
+    token: int
+    reclaimed: int
+    granted: int
+
+    @property
+    def waited(self) -> float:
+        """Seconds until the next job had its grant."""
+        return (self.granted - self.at) / NS
+
+
+def _lose(world: World, eyes: Observer, job: str, harm: Callable[[], None]) -> Loss:
+    """Harm the holder, and wait until the next job has a grant. Raises TimeoutError if that does not come."""
+    turn = eyes.turn(world.group)
+    assert turn is not None and turn.holder is not None and turn.holder.job == job
+    after = eyes.seen[-1].revision
+    at = time.monotonic_ns()
+    harm()
+
+    def reclaimed(one: Seen) -> bool:
+        return one.turn is not None and (one.turn.holder is None or one.turn.holder.job != job)
+
+    def granted(one: Seen) -> bool:
+        return one.place.kind is Kind.TICKET and one.ticket is not None and one.ticket.token > turn.token
+
+    end = eyes.wait_for(reclaimed, WITHIN, after=after)
+    grant = eyes.wait_for(granted, WITHIN, after=end.revision)
+    return Loss(at, job, turn.token, end.mono, grant.mono)
+
+
+def _off_before(world: World, loss: Loss, pids: Sequence[int]) -> list[Violation]:
+    """By the devices' log: the lost job's processes stopped being able to run before the next was granted."""
+    found = []
+    for node in world.nodes:
+        stops = {one.pid: one for one in world.events(node) if one.name == "stop" and one.at > loss.at}
+        for pid in pids:
+            stop = stops.get(pid)
+            if stop is None or stop.at > loss.granted:
+                what = f"process {pid} of {loss.job} was able to run on {node.name} when the next job was granted"
+                found.append(Violation("off before the next is on", what))
+    return found
+
+
+def _on(world: World, job: str) -> list[int]:
+    """The pids of the job's processes that are able to run now."""
+    running: set[int] = set()
+    for node in world.nodes:
+        for event in world.events(node):
+            if event.job == job and event.name == "run":
+                running.add(event.pid)
+            elif event.name == "stop":
+                running.discard(event.pid)
+    return sorted(running)
+
+
+def _times(losses: Sequence[Loss]) -> list[str]:
+    limit = _TTL + _SLACK
+    reclaimed = [(one.reclaimed - one.at) / NS for one in losses]
+    on_time = sum(1 for seconds in reclaimed if seconds <= limit)
+    return [
+        f"turn reclaimed after the fault: {spread(reclaimed)}; TTL {_TTL:g} s + {_SLACK:g} s: {on_time} in time",
+        f"next job granted after the fault: {spread([one.waited for one in losses])}",
+    ]
+
+
+def _hold(world: World, eyes: Observer, name: str, rhythm: Rhythm, seed: int) -> JobProcess:
+    """Start a job and let it get the turn; it runs kernels until it is harmed."""
+    job = world.start_job(name, rhythm=rhythm, seed=seed, ttl=_TTL)
+    job.run()
+    job.wait_for(lambda lines: any(isinstance(line, Granted) for line in lines), WITHIN, "hold the turn")
+    return job
+
+
+def _queue(world: World, eyes: Observer, follower: JobProcess) -> None:
+    """Let the follower want the turn, and wait until it has its place."""
+    after = eyes.seen[-1].revision
+    follower.run()
+    eyes.wait_for(lambda one: one.place.name == follower.name and one.ticket is not None, WITHIN, after=after)
+
+
+# ------------------------------------------------------------------------------------------------ kill-holder
+
+
+def _kill_holder(run: Run) -> tuple[list[str], list[Violation]]:
+    """The client is killed; a worker of it, which nobody told, goes on running kernels."""
+    losses: list[Loss] = []
+    found: list[Violation] = []
+    dead: list[str] = []
+    with World() as world, observer(world) as eyes:
+        follower = world.start_job("follower", rhythm=_FOLLOWER, seed=run.seed)
+        try:
+            for index in range(run.count):
+                dead.append(f"victim-{index}")
+                _hold(world, eyes, dead[-1], _ENDLESS, run.seed)
+                spinner = _spin(world, dead[-1])
+                _queue(world, eyes, follower)
+                on = _on(world, dead[-1])
+                losses.append(_lose(world, eyes, dead[-1], functools.partial(world.kill, dead[-1])))
+                found.extend(_off_before(world, losses[-1], on))
+                run.say(f"{dead[-1]}: next granted after {losses[-1].waited:.2f} s, {len(on)} processes taken off")
+                follower.rest()
+                follower.wait_rested(WITHIN)
+                spinner.kill()
+        except (ProcessTrouble, TimeoutError) as error:
+            found.append(Violation("a dead holder is replaced", str(error)))
+        facts, violations = judged(world, eyes, excused=dead)
+    return [*_times(losses), *facts], [*found, *violations]
+
+
+def _spin(world: World, job: str) -> Child:
+    """A worker of the job that outlives it."""
+    (node,) = world.nodes
+    environment = {"TIMESLICE_JOB_ID": job, "TIMESLICE_GROUP": world.group}
+    command = ("-m", "chaos.spinner", str(node.socket), node.devices[0])
+    log = world.folder / f"spinner-{job}.log"
+    child = Child(f"spinner of {job}", command, log, environment=environment, ready="^spins")
+    child.start()
+    child.wait_ready(WITHIN)
+    return child
+
+
+# ------------------------------------------------------------------------------------------------ freeze-holder
+
+
+def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
+    """The client stands still past its TTL, and wakes up while another holds the turn."""
+    losses: list[Loss] = []
+    told: list[float] = []
+    late: Counter[str] = Counter()
+    found: list[Violation] = []
+    names = [f"sleeper-{index}" for index in range(run.count)]
+    with World() as world, observer(world) as eyes:
+        follower = world.start_job("follower", rhythm=_LONG, seed=run.seed)
+        try:
+            for name in names:
+                sleeper = _hold(world, eyes, name, _FROZEN, run.seed)
+                _queue(world, eyes, follower)
+                on = _on(world, name)
+                losses.append(loss := _lose(world, eyes, name, functools.partial(world.freeze, name)))
+                found.extend([*_off_before(world, loss, on), *_parked(world, loss, on)])
+                late[reason := _late_yield(world, loss)] += 1
+                if reason not in _LATE:
+                    found.append(Violation("a late token changes nothing", f"a yield of {name} was answered {reason}"))
+                thawed = time.monotonic_ns()
+                world.thaw(name)
+                sleeper.wait_for(_is_told, WITHIN, "say that its turn was lost")
+                told.append((next(filter(_lost, sleeper.lines)).mono - thawed) / NS)
+                run.say(f"{name}: next granted after {loss.waited:.2f} s; told {told[-1] * 1000:.0f} ms after it woke")
+                follower.rest()
+                follower.wait_rested(WITHIN)
+                sleeper.wait_turns(1, WITHIN)  # its state is back, and intact
+                sleeper.rest()
+                sleeper.wait_rested(WITHIN)
+        except (ProcessTrouble, TimeoutError) as error:
+            found.append(Violation("a holder that wakes up late does no harm", str(error)))
+        facts, violations = judged(world, eyes, excused=names)
+    answers = ", ".join(f"{count} {reason}" for reason, count in late.items())
+    own = [f"told that its turn was lost, after waking: {spread(told)}", f"a yield with the old token: {answers}"]
+    return [*_times(losses), *own, *facts], [*found, *violations]
+
+
+def _parked(world: World, loss: Loss, pids: Sequence[int]) -> Iterator[Violation]:
+    """Its processes were saved, not killed."""
+    for node in world.nodes:
+        saved = {one.pid for one in world.events(node) if one.name == "checkpoint-end" and loss.at < one.at}
+        for pid in (pid for pid in pids if pid not in saved):
+            yield Violation("a lost holder is parked", f"process {pid} of {loss.job} was not saved on {node.name}")
+
+
+def _late_yield(world: World, loss: Loss) -> str:
+    """The reason by which a yield with the lost turn's token is refused, or YIELDED."""
+    with world.coordinator() as stub:
+        session = plain_session(stub)
+        late = coordinator_pb2.YieldRequest(sequence=1, job=loss.job, group=world.group, token=loss.token)
+        call = coordinator_pb2.YieldCall(session=session.session, secret=session.secret)
+        getattr(call, "yield").CopyFrom(late)
+        try:
+            stub.Yield(call, timeout=WITHIN)
+        except grpc.RpcError as error:
+            return reason_of(error)
+        return "YIELDED"
+
+
+def _lost(line: Line) -> bool:
+    return isinstance(line, Trouble) and line.reason in _LOST
+
+
+def _is_told(lines: Sequence[Line]) -> bool:
+    return any(map(_lost, lines))
+
+
+KILL_HOLDER = Scenario(
+    "kill-holder",
+    "A holder that dies is replaced once its lease has ended, and not before the device is free of it.",
+    5,
+    _kill_holder,
+)
+FREEZE_HOLDER = Scenario(
+    "freeze-holder",
+    "A holder that stands still past its TTL is parked, replaced, and told so when it wakes up.",
+    5,
+    _freeze_holder,
+)
