@@ -17,6 +17,9 @@ from chaos.explore.state import BLAMED, LATER, Answer, DirectiveState, NodeState
 Step = tuple[str, NodeState, str]
 """What is done, the node after it, and the fault that it takes ("" for none)."""
 
+LOCAL = frozenset({"prepare", "begin", "save", "restore", "release"})
+"""Steps that nobody else sees before the node has answered, and that nobody else can change."""
+
 FIRST = {"PREPARE": "prepare", "COMMIT": "begin", "RELEASE": "release"}
 PREPARED, COMMITTED, RELEASED = Answer("PREPARED"), Answer("COMMITTED"), Answer("RELEASED")
 
@@ -67,24 +70,26 @@ def _died(node: NodeState) -> NodeState:
 def _prepare(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
     told = _told(node)
     going = [job for job in _outgoing(node, told, jobs) if node.processes[job]]
+    # Another directive may have come since it read: what it prepares then counts for nothing.
+    yes, refused = ("yes", "refused") if node.current else ("", "")
     node = node._replace(begun=False)
     locked = _locked(node, going)
-    yield "locks, is prepared", _say(locked._replace(prepared="yes"), PREPARED), ""
+    yield "locks, is prepared", _say(locked._replace(prepared=yes), PREPARED), ""
     if going and budget.left(state, "resist"):
         if told.kill:
             yield (
                 "kills what resists, is prepared",
-                _say(_killed(locked, going)._replace(prepared="yes"), PREPARED),
+                _say(_killed(locked, going)._replace(prepared=yes), PREPARED),
                 "resist",
             )
         else:
             answer = Answer("REFUSED", "OUTGOING", job=jobs[going[0]])
-            yield f"cannot lock {answer.job}", _say(node._replace(prepared="refused"), answer), "resist"
+            yield f"cannot lock {answer.job}", _say(node._replace(prepared=refused), answer), "resist"
     if told.on and budget.left(state, "unfit"):
         answer = Answer("REFUSED", "INCOMING", job=told.on)
-        yield f"finds {told.on} unfit", _say(node._replace(prepared="refused"), answer), "unfit"
+        yield f"finds {told.on} unfit", _say(node._replace(prepared=refused), answer), "unfit"
     if budget.left(state, "refuse"):
-        yield "refuses", _say(node._replace(prepared="refused"), Answer("REFUSED", "NODE")), "refuse"
+        yield "refuses", _say(node._replace(prepared=refused), Answer("REFUSED", "NODE")), "refuse"
 
 
 def _begin(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:

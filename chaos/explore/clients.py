@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.explore.etcd import settled
 from chaos.explore.faults import Budget
-from chaos.explore.state import Process, State
+from chaos.explore.state import LOST, LOST_UNDER_COMMIT, Process, State
 
 
 def requests(state: State, budget: Budget) -> Iterator[tuple[int, str, str]]:
@@ -49,7 +49,7 @@ def _ended(state: State, job: int, name: str, *, died: bool, faults: tuple[int, 
     tickets = (*state.tickets[:job], None, *state.tickets[job + 1 :])
     lost, sessions = state.lost, state.sessions
     if ticket.state == "GRANTED" or incoming:
-        lost = (*lost[:job], True, *lost[job + 1 :])
+        lost = (*lost[:job], LOST_UNDER_COMMIT if incoming else LOST, *lost[job + 1 :])
     if died:
         sessions = (*sessions[:job], sessions[job] + 1, *sessions[job + 1 :])
     return settled(state._replace(tickets=tickets, lost=lost, sessions=sessions, faults=faults))

@@ -7,6 +7,7 @@ from chaos.explore.state import (
     BLAMED,
     GONE,
     LATER,
+    LOST,
     Effect,
     NodeState,
     Pending,
@@ -41,7 +42,7 @@ def stale(state: State, pending: Pending) -> bool:
     return any(state.quarantined[job] != bool(mod) for job, mod in guards.health)
 
 
-def write(state: State, effect: Effect, jobs: tuple[str, ...]) -> State:
+def write(state: State, effect: Effect) -> State:
     """The state after the transaction."""
     before, lost = state.turn, state.lost
     tickets = list(state.tickets)
@@ -50,14 +51,13 @@ def write(state: State, effect: Effect, jobs: tuple[str, ...]) -> State:
         turn = effect.turn
         if effect.new_epoch:
             passed = tuple(kind for kind in passed if kind not in ("answer", "backoff"))
-            nodes = tuple(node._replace(prepared="") for node in nodes)
         if effect.new_token:
             passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
             tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
         if turn.phase != "PREPARING":
             passed = tuple(kind for kind in passed if kind != "answer")
         pending = tuple(one._replace(fresh=False) for one in pending)
-        lost = _truly_lost(before, turn, lost, jobs)
+        lost = _truly_lost(before, turn, lost)
     for change in effect.tickets:
         tickets[change.job] = _ticket(tickets, change)
     quarantined = state.quarantined
@@ -66,6 +66,8 @@ def write(state: State, effect: Effect, jobs: tuple[str, ...]) -> State:
     if effect.directive is not None:
         directive = effect.directive
         nodes = tuple(node._replace(current=False, answer=None) for node in nodes)
+        if directive.kind != "COMMIT":  # what was prepared for an earlier epoch, or given up, counts for nothing
+            nodes = tuple(node._replace(prepared="") for node in nodes)
     after = State(
         turn, tuple(tickets), quarantined, directive, nodes, passed, state.sessions, pending, state.faults, lost
     )
@@ -98,12 +100,12 @@ def _ticket(tickets: list[TicketState | None], change: TicketChange) -> TicketSt
             return None
 
 
-def _truly_lost(before: TurnState, after: TurnState, lost: tuple[bool, ...], jobs: tuple[str, ...]) -> tuple[bool, ...]:
-    """A switch that is finished has parked everybody but who it brought on."""
-    if before.phase != "COMMITTING" or after.phase not in ("HELD", "IDLE") or after.resident == "MIXED":
+def _truly_lost(before: TurnState, after: TurnState, lost: tuple[int, ...]) -> tuple[int, ...]:
+    """A switch that is finished has put right what was lost before it, but not what was lost under it."""
+    if before.phase != "COMMITTING" or after.phase == "COMMITTING":
         return lost
-    granted = after.phase == "HELD"
-    return tuple(was and name == before.incoming and not granted for name, was in zip(jobs, lost, strict=True))
+    finished = after.phase in ("HELD", "IDLE") and after.resident != "MIXED"
+    return tuple(max(was - 1, 0) if finished else min(was, LOST) for was in lost)
 
 
 def _numbered(state: State) -> State:

@@ -99,7 +99,7 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
         raise Broken(3, f"{after.holder} is granted, and not every node has committed")
     own = state.tickets[holder]
     for job, ticket in enumerate(state.tickets):
-        if ticket is None or own is None or ticket.state != "WAITING" or ticket.create >= own.create:
+        if ticket is None or ticket.state != "WAITING" or (own is not None and ticket.create >= own.create):
             continue
         eligible = not state.quarantined[job] and before.pinned in ("", world.jobs[job])
         if eligible:

@@ -22,6 +22,10 @@ BLAMED, LATER = 5, 6
 """Mod revisions of an agent's registration."""
 
 
+LOST, LOST_UNDER_COMMIT = 1, 2
+"""How a job's last turn truly ended, if not in order."""
+
+
 class TurnState(NamedTuple):
     """The group's turn, without what never changes here. Jobs, nodes and phases by name, "" for none."""
 
@@ -141,4 +145,4 @@ class State(NamedTuple):
     sessions: tuple[int, ...]  # for each job the life of its client
     pending: tuple[Pending, ...]
     faults: tuple[int, ...]  # how many of each are left
-    lost: tuple[bool, ...]  # for each job: how its last turn truly ended, whatever the turn says
+    lost: tuple[int, ...]  # for each job: how its last turn truly ended, whatever the turn says; 0: in order

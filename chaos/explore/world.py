@@ -7,21 +7,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chaos.explore import agents, clients
+from chaos.explore.agents import LOCAL
 from chaos.explore.bridge import Answered, Core
-from chaos.explore.etcd import holds, stale, write
+from chaos.explore.etcd import holds, write
 from chaos.explore.faults import Budget
-from chaos.explore.invariants import check_write
+from chaos.explore.invariants import check_state, check_write
 from chaos.explore.state import Effect, NodeState, Pending, State, TurnState
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the model is, and how often what may go wrong."""
+    """How large the model is, and how often what may go wrong.
+
+    Attributes:
+        every_order: search also every order of steps that nobody else can see. Without it the work of a node, from
+            reading a directive to answering it, is searched with all that may go wrong in it, but on its own. What can
+            be reached once no node is in the middle of its work is the same (a test compares the two).
+    """
 
     jobs: int = 2
     nodes: int = 2
     replicas: int = 1
     faults: tuple[tuple[str, int], ...] = ()
+    every_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +68,33 @@ class World:
             sessions=(1,) * jobs,
             pending=(),
             faults=self.budget.start,
-            lost=(False,) * jobs,
+            lost=(0,) * jobs,
         )
 
     def next(self, state: State) -> Iterator[Next]:
-        """Everything that may happen next. Raises what `invariants` raises when a write breaks one."""
+        """Everything that may happen next. Raises what `invariants` raises when something breaks one."""
+        if self.size.every_order:
+            yield from self._next(state)
+            return
+        for following in self._next(state):
+            yield from self._settle(following)
+
+    def _settle(self, reached: Next) -> Iterator[Next]:
+        """Whatever a node in the middle of its own work may come to, up to where others can see of it."""
+        for place, node in enumerate(reached.state.nodes):
+            if node.step in LOCAL:
+                check_state(self, reached.state)
+                for step in self._agent(reached.state, place):
+                    both = Next(f"{reached.what}, {step.what.partition(': ')[2]}", step.state, reached.inside and step.inside)
+                    yield from self._settle(both)
+                return
+        yield reached
+
+    def _next(self, state: State) -> Iterator[Next]:
         decided = self.core.decide(state)
         yield from self._replicas(state, decided)
-        yield from self._agents(state)
+        for place in range(len(state.nodes)):
+            yield from self._agent(state, place)
         for kind in sorted(wait.kind.value for wait in decided.waits):
             slow = kind == "answer"
             if kind not in state.passed and (not slow or self.budget.left(state, "slow")):
@@ -88,7 +115,7 @@ class World:
             if holds(state, pending):
                 check_write(self, state, pending)
                 why = self.core.why.get(pending.effect, "what was decided")
-                yield Next(f"written: {why}", write(rest, pending.effect, self.jobs), inside=True)
+                yield Next(f"written: {why}", write(rest, pending.effect), inside=True)
             else:
                 yield Next("a write loses its guard", rest, inside=True)
             if self.budget.left(state, "crash"):
@@ -104,16 +131,15 @@ class World:
             both = tuple(sorted((*state.pending, pending), key=hash))
             yield Next(f"{who} {asked.why}", state._replace(pending=both), inside)
 
-    def _agents(self, state: State) -> Iterator[Next]:
-        for place, (name, node) in enumerate(zip(self.nodes, state.nodes, strict=True)):
-            for what, after, fault in agents.steps(state, node, self.jobs, self.budget):
-                nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
-                faults = self.budget.spent(state, fault) if fault else state.faults
-                answered = after.answer is not node.answer and after.answer is not None
-                moved = state._replace(nodes=nodes, faults=faults)
-                if answered and after.answer and after.answer.outcome in ("PREPARED", "COMMITTED"):
-                    moved = _records_changed(moved)
-                yield Next(f"{name}: {what}", moved, inside=not fault)
+    def _agent(self, state: State, place: int) -> Iterator[Next]:
+        name, node = self.nodes[place], state.nodes[place]
+        for what, after, fault in agents.steps(state, node, self.jobs, self.budget):
+            nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
+            faults = self.budget.spent(state, fault) if fault else state.faults
+            moved = state._replace(nodes=nodes, faults=faults)
+            if node.answer is None and after.answer and after.answer.outcome in ("PREPARED", "COMMITTED"):
+                moved = _records_changed(moved)
+            yield Next(f"{name}: {what}", moved, inside=not fault)
 
 
 def _records_changed(state: State) -> State:
@@ -132,5 +158,3 @@ def _pin_changed(pending: Pending) -> Pending:
     effect: Effect = pending.effect._replace(turn=turn._replace(pin_changed=True))
     return pending._replace(effect=effect)
 
-
-__all__ = ["Next", "Size", "World", "stale"]
