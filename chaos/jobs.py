@@ -44,14 +44,12 @@ class JobProcess:
         return [line for line in self.lines if isinstance(line, Trouble)]
 
     def run(self, seconds: float | None = None) -> None:
-        """Let it take turns for so long; None: until `rest`."""
-        self._orders += 1
-        self.child.write("run" if seconds is None else f"run {seconds}")
+        """Let it take turns for so long; None: until `rest`. Raises ProcessTrouble if it has ended."""
+        self._tell("run" if seconds is None else f"run {seconds}")
 
     def rest(self) -> None:
-        """Let it finish its turn and take no other."""
-        self._orders += 1
-        self.child.write("rest")
+        """Let it finish its turn and take no other. Raises ProcessTrouble if it has ended."""
+        self._tell("rest")
 
     def wait_rested(self, within: float) -> None:
         """Wait until it has done all that it was told. Raises ProcessTrouble if it does not in so many seconds."""
@@ -87,6 +85,13 @@ class JobProcess:
         """Let it finish its turn and end, with its workers. Raises ProcessTrouble if it does not in time."""
         self.child.close_input()
         return self.child.wait(within)
+
+    def _tell(self, order: str) -> None:
+        self._orders += 1
+        try:
+            self.child.write(order)
+        except BrokenPipeError:
+            raise ProcessTrouble(self.name, f"ended before it was told to {order}", self.child.log) from None
 
     def _take(self, text: str) -> None:
         line = from_json(text)

@@ -17,6 +17,7 @@ from chaos.dev.render import render
 from chaos.dev.report import Evidence, Window, violations
 from chaos.dev.state import picture
 from chaos.jobs import JobProcess
+from chaos.processes import ProcessTrouble
 from chaos.world import World
 
 _SOLO_PART = 0.4
@@ -24,7 +25,7 @@ _START_SECONDS = 5
 _SLACK = 60.0
 """Seconds that a job may take to finish its last turn: a machine under load is slow, and no more than that."""
 
-_FULL_SECONDS = 40.0
+_FULL_SECONDS_A_JOB = 20.0
 _SHORTEST = 0.2
 
 
@@ -44,7 +45,7 @@ class Options:
     @property
     def rhythm(self) -> Rhythm:
         """Shorter steps in a shorter run, so that every run has some."""
-        part = min(1.0, max(_SHORTEST, self.seconds / _FULL_SECONDS))
+        part = min(1.0, max(_SHORTEST, self.seconds / (_FULL_SECONDS_A_JOB * self.jobs)))
         return Rhythm(busy=part, idle=1.5 * part, kernel=0.1 * part)
 
 
@@ -85,7 +86,9 @@ def _show(options: Options, world: World, console: Console) -> Result:
     jobs = [world.start_job(name, rhythm=options.rhythm, seed=seed) for seed, name in enumerate(names)]
     solo_seconds = options.seconds * _SOLO_PART / options.jobs
     shared_seconds = options.seconds * (1 - _SOLO_PART)
-    solo = {}
+    solo: dict[str, Window] = {}
+    shared = Window(0, 0)
+    broken: list[str] = []
     with contextlib.ExitStack() as stack:
         follower = stack.enter_context(GroupFollower(world.endpoints, world.group))
         view: View
@@ -94,15 +97,19 @@ def _show(options: Options, world: World, console: Console) -> Result:
         else:
             view = PlainView(console, world, clock)
         stack.enter_context(view)
+        try:
+            for job in jobs:
+                view.phase(f"{job.name} alone, for {solo_seconds:.0f} s")
+                solo[job.name] = _phase([job], solo_seconds)
+            view.phase(f"all {options.jobs} jobs share the devices, for {shared_seconds:.0f} s")
+            shared = _phase(jobs, shared_seconds)
+        except ProcessTrouble as error:
+            broken.append(str(error))
+    if not broken:
         for job in jobs:
-            view.phase(f"{job.name} alone, for {solo_seconds:.0f} s")
-            solo[job.name] = _phase([job], solo_seconds)
-        view.phase(f"all {options.jobs} jobs share the devices, for {shared_seconds:.0f} s")
-        shared = _phase(jobs, shared_seconds)
-    for job in jobs:
-        job.end(_SLACK)
+            job.end(_SLACK)
     evidence = Evidence({node.name: world.events(node) for node in world.nodes}, {job.name: job.lines for job in jobs})
-    return Result(evidence, solo, shared, violations(evidence, names))
+    return Result(evidence, solo, shared, [*broken, *violations(evidence, names)])
 
 
 def _phase(jobs: list[JobProcess], seconds: float) -> Window:

