@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _MIN_SECONDS = 4.0
 _MAX_JOBS = 26
 _PIPE_WIDTH = 120
+_DESCRIPTION = """\
+Starts etcd, coordinators, node agents, simulated devices and jobs as processes of this machine, lets each job run
+alone and then all together, and judges the run by the devices' own log."""
 _EPILOG = """\
 examples:
   timeslice dev                        two jobs take turns for 40 s, then the report
@@ -43,8 +46,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "dev",
         help="show it on this machine: everything real but the devices",
-        description="Starts etcd, coordinators, node agents, simulated devices and jobs as processes of this machine, "
-        "lets each job run alone and then all together, and judges the run by the devices' own log.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
