@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
 import pytest
 
+from coordinator.apply.worker import GroupWorker
 from coordinator.serve import groups
 from ledger.codec import decode, encode
 from ledger.records import (
@@ -18,10 +20,12 @@ from ledger.records import (
     Health,
     Job,
     JobProcesses,
+    NodeDevices,
     Process,
     Processes,
     ProcessRecord,
     ProcessState,
+    Turn,
 )
 from tests.coordinator.serve.world import World, info_of, put_request, refused, until_seen
 from timeslice_proto.v1 import coordinator_pb2 as pb
@@ -131,6 +135,49 @@ async def test_a_new_group_whose_later_device_is_taken_is_not_left_behind(
     await until_seen(replica, lambda: replica.engine.picture.spec("g") is None)
     claims = (await etcd.get_prefix(world.keys.claim("n0", ""))).kvs
     assert [decode(Claim, kv.value).group for kv in claims] == ["other"]
+
+
+def then(monkeypatch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]) -> None:
+    """Have somebody else write between the first read of a group and what follows from it; nobody decides on it."""
+    read, done = groups._read, False
+
+    async def decide_nothing(_worker: GroupWorker) -> None:
+        pass
+
+    monkeypatch.setattr(GroupWorker, "_step", decide_nothing)
+
+    async def read_then_write(*arguments: Any) -> groups._Stored:
+        nonlocal done
+        stored = await read(*arguments)
+        if not done:
+            done = True
+            await write()
+        return stored
+
+    monkeypatch.setattr(groups, "_read", read_then_write)
+
+
+async def test_a_wish_does_not_undo_a_deletion_that_came_in_between(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await world.replica()
+    stub, etcd = await world.stub(replica), await world.etcd()
+    await stub.PutGroup(put_request("g", n0=["d0"]))
+    deleting = GroupSpec(nodes=(NodeDevices("n0", ("d0",)),), deleting=True)
+    then(monkeypatch, lambda: etcd.put(world.keys.spec("g"), encode(deleting)))
+    assert await refused(stub.PutGroup(put_request("g", n0=["d0", "d1"]))) == "GROUP_DELETING"
+    kv = await etcd.get(world.keys.spec("g"))
+    assert kv is not None and decode(GroupSpec, kv.value).deleting
+
+
+async def test_a_new_group_does_not_overwrite_a_turn_that_came_in_between(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await world.replica()
+    stub, etcd = await world.stub(replica), await world.etcd()
+    then(monkeypatch, lambda: etcd.put(world.keys.turn("g"), encode(Turn(token=10**12))))
+    group = await stub.PutGroup(put_request("g", n0=["d0"]))
+    assert group.turn.token == 10**12
 
 
 async def test_delete_waits_for_nobody_and_names_what_would_be_left_behind(world: World) -> None:

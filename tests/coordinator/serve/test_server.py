@@ -99,6 +99,8 @@ async def test_a_replica_that_leaves_finishes_what_it_is_writing(world: World, m
     await writing.wait()
     stopping = asyncio.ensure_future(leaving.stop())
     assert await client.reason() == "REPLICA_LEAVING"
+    await asyncio.wait({stopping}, timeout=1.0)
+    assert not stopping.done()  # it waits for the write, and is registered until then
     gate.set()
     await stopping
     kv = await (await world.etcd()).get(world.keys.turn("g"))
