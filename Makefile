@@ -2,14 +2,14 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos explore requirements clean
+.PHONY: help setup demo test lint protos check-protos explore bench requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
 ARGS ?=
 
 BIN := .venv/bin
-PACKAGES := $(foreach p,ledger coordinator nodeagent tsclient chaos,$(if $(wildcard $(p)/__init__.py),-p $(p)))
+PACKAGES := $(foreach p,ledger coordinator nodeagent tsclient chaos bench,$(if $(wildcard $(p)/__init__.py),-p $(p)))
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -37,6 +37,9 @@ check-protos: .venv-protos/.installed ## Fail if the committed generated code is
 
 explore: setup ## Explore the protocol's states to exhaustion, within bounds
 	$(BIN)/python -m chaos.explore $(ARGS)
+
+bench: setup ## What a hand-off costs by itself, beside a bare transaction of etcd
+	$(BIN)/python -m bench.handoff $(ARGS)
 
 requirements: ## Resolve requirements/*.in into the pinned *.txt
 	PYTHON=$(PYTHON) deploy/pin_requirements.sh

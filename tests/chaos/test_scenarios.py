@@ -12,12 +12,14 @@ from chaos.scenarios import ALL, Scenario, holder
 from chaos.scenarios.holder import KILL_HOLDER
 from chaos.world import World
 
+_SEED = 182  # its first fault comes early enough in a switch, so that no second one is needed
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.name)
 def test_the_promises_hold(scenario: Scenario) -> None:
     said: list[str] = []
-    report = scenario.run(seed=7, count=2 if scenario.name == "cancel-waiter" else 1, say=said.append)
+    report = scenario.run(seed=_SEED, count=2 if scenario.name == "cancel-waiter" else 1, say=said.append)
     assert report.violations == (), "\n".join([*said, *report.facts])
     assert said
 
@@ -25,7 +27,7 @@ def test_the_promises_hold(scenario: Scenario) -> None:
 @pytest.mark.slow
 def test_a_dead_holder_that_is_not_taken_off_the_device_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holder, "World", partial(World, agent=("-m", "chaos.planted", "skip-save")))
-    report = KILL_HOLDER.run(seed=7, count=1, say=lambda line: None)
+    report = KILL_HOLDER.run(seed=_SEED, count=1, say=lambda line: None)
     assert {one.promise for one in report.violations} >= {"one at a time", "off before the next is on"}
 
 
