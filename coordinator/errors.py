@@ -22,8 +22,8 @@ from timeslice_proto.v1.errors_pb2 import Error
 
 DOMAIN = "timeslice"
 DETAILS_KEY = "grpc-status-details-bin"
-_MESSAGE_MAX = 1_000
-"""Characters of a message: what is sent back must fit into the metadata of a call (8 KiB)."""
+_TEXT_MAX = 300
+"""Characters of a message, or of one detail: what is sent back must fit into the metadata of a call (8 KiB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ def answer_to(error: BaseException) -> Answer | None:
     """What a client is told of ``error``; None for one that nobody foresaw (INTERNAL, and to be logged)."""
     match error:
         case Refusal() | LedgerError() | EngineError() if error.reason in KINDS:
-            metadata = error.metadata if isinstance(error, Refusal) else {}
+            found = error.metadata if isinstance(error, Refusal) else {}
+            metadata = {name: _cut(value) for name, value in found.items()}
             return Answer(error.reason, _cut(str(error.args[0])), metadata)
         case LeaseNotFound():
             return Answer("SESSION_EXPIRED", "The session's lease has ended.")
@@ -231,7 +232,7 @@ This page is made by `python -m coordinator.errors`; a test holds it to the code
 
 
 def _cut(message: str) -> str:
-    return message if len(message) <= _MESSAGE_MAX else message[: _MESSAGE_MAX - 1] + "…"
+    return message if len(message) <= _TEXT_MAX else message[: _TEXT_MAX - 1] + "…"
 
 
 if __name__ == "__main__":

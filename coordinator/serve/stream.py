@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from coordinator.decide.view import GroupView
 from coordinator.errors import INTERNAL, answer_to
 from coordinator.serve import validate
 from coordinator.serve.acquire import take_place
+from coordinator.serve.outbox import Outbox
 from coordinator.serve.seat import Event, Seat, Stage, refused
 from coordinator.serve.services import Services
 from coordinator.serve.sessions import WITHIN, Live, beat_within
@@ -41,8 +41,8 @@ GREETING_WITHIN = 10.0
 FLUSH_WITHIN = 2.0
 """Seconds for the last events of a stream that ends."""
 
-BACKLOG = 256
-"""Events that a client has not taken yet, from which on it is spared progress."""
+SEATS_MAX = 1_000
+"""Acquires and held turns of one session."""
 
 Context = grpc.aio.ServicerContext[Any, Event]
 
@@ -58,8 +58,8 @@ class SessionStream:
         self._seats: dict[int, Seat] = {}
         self._gave_up: dict[int, asyncio.Event] = {}
         self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
-        self._out: deque[Event] = deque()
-        self._something = asyncio.Event()
+        self._outbox = Outbox(context.write)
+        self._put = self._outbox.put
         self._wake = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
         self._unlisten: dict[str, Callable[[], None]] = {}
@@ -88,12 +88,12 @@ class SessionStream:
             self._wake.set()
             workers = [
                 asyncio.create_task(work(), name=f"session {self._live.session}: {work.__name__}")
-                for work in (self._read, self._write, self._watch)
+                for work in (self._outbox.run, self._read, self._watch)
             ]
             for worker in workers:
                 worker.add_done_callback(self._worker_ended)
             error = await self._ending
-            await self._flush(workers[1])
+            await self._flush(workers[0])
         finally:
             self._services.registry.leave(self, self._live.session)
             if unsubscribe is not None:
@@ -187,6 +187,8 @@ class SessionStream:
             return
         try:
             validate.acquire(request)
+            if len(self._seats) >= SEATS_MAX:
+                raise validate.bad_request(f"A session has at most {SEATS_MAX} acquires and turns at a time.")
             seat = self._seat(request.sequence, request.job, request.groups[0])
             gave_up = self._gave_up[request.sequence] = asyncio.Event()
             await take_place(self._engine, seat, request, self._live.process, gave_up, self._put)
@@ -330,23 +332,9 @@ class SessionStream:
         if waits:
             self._later = asyncio.get_running_loop().call_later(min(waits), self._wake.set)
 
-    def _put(self, event: Event) -> None:
-        if len(self._out) >= BACKLOG and event.WhichOneof("event") in ("queued", "switching"):
-            return
-        self._out.append(event)
-        self._something.set()
-
-    async def _write(self) -> None:
-        """The one writer: it ends with the stream, once all that was put before is written."""
-        while self._out or not self._ending.done():
-            await self._something.wait()
-            self._something.clear()
-            while self._out:
-                await self._context.write(self._out.popleft())
-
     async def _flush(self, writer: asyncio.Task[None]) -> None:
         """Let the client have what was put before the end; not for long, since it may not be listening."""
-        self._something.set()
+        self._outbox.close()
         _, unwritten = await asyncio.wait({writer}, timeout=FLUSH_WITHIN)
         if unwritten:
             log.info("Session %s did not take its last events.", self._live.session)

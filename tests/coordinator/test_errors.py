@@ -66,5 +66,5 @@ def test_a_status_carries_reason_metadata_and_next_step() -> None:
 
 
 def test_a_long_message_is_cut_so_that_it_fits_into_a_calls_metadata() -> None:
-    answer = answer_to(Refusal("BAD_REQUEST", "x" * 100_000))
-    assert answer is not None and len(answer.trailing()[0][1]) < 8_000
+    answer = answer_to(Refusal("JOBS_PARKED", "x" * 100_000, {"group": "g", "jobs": "job, " * 10_000}))
+    assert answer is not None and len(answer.trailing()[0][1]) < 2_000
