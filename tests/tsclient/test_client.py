@@ -140,6 +140,21 @@ def test_without_a_confirmed_beat_the_turn_is_lost_by_the_holders_own_clock(
     assert turn.lost  # a later beat does not bring it back
 
 
+def test_the_deadline_binds_though_the_clients_own_thread_stands_still(
+    coordinator: FakeCoordinator, connect: Connect
+) -> None:
+    client = connect(ttl=2)
+    turn = client.acquire("g", timeout=30)
+    go_on = threading.Event()
+    client._engine._transport.post(lambda: (go_on.wait(60), None)[1])
+    until(lambda: turn.lost)
+    with pytest.raises(ts.TurnLost):
+        turn.check()
+    go_on.set()
+    until(lambda: coordinator.queue == [])
+    assert turn.lost
+
+
 def test_a_lost_turn_is_raised_at_the_end_of_its_block(coordinator: FakeCoordinator, connect: Connect) -> None:
     with pytest.raises(ts.Evicted, match="by hand"), connect().accelerators("g", timeout=30) as turn:  # noqa: PT012
         coordinator.evict()
