@@ -38,7 +38,7 @@ async def test_acquire_on_one_replica_and_yield_on_the_other(world: World) -> No
     granted = await first.Acquire(acquire_call(a, "a"))
     token = granted.grants[0].token
     waiting = asyncio.ensure_future(second.Acquire(acquire_call(b, "b")))
-    await until_seen(one, lambda: state_of(one, "b") is TicketState.WAITING)
+    await until_seen(two, lambda: state_of(two, "b") is TicketState.WAITING)
     yielded = await second.Yield(yield_call(a, "a", token))
     assert (yielded.waiters, yielded.again) == (1, False)
     assert (await waiting).grants[0].token > token
