@@ -22,6 +22,7 @@ from ledger.keys import Keys, Kind, check_name
 from ledger.records import Agent, Device, GroupEpoch, Process, Processes
 from ledger.view import Changes, LedgerView
 from nodeagent import plan, procfs
+from nodeagent.backends.base import BackendError
 from nodeagent.backends.driven import DrivenBackend
 from nodeagent.backends.drivers import DriverChoice
 from nodeagent.flocks import DeviceLocks
@@ -224,7 +225,7 @@ class NodeAgent:
     def _keep_warm(self, group: str, processes: tuple[Process, ...]) -> None:
         if self._warm.get(group) != processes:
             self._warm[group] = processes
-            self._spawn(self.backend.keep_warm([one for each in self._warm.values() for one in each]))
+            self._spawn(self.backend.keep_warm(processes))
 
     def _record(self) -> Agent:
         groups = self._journal.state.groups.items()
@@ -232,13 +233,17 @@ class NodeAgent:
             version=VERSION,
             boot_id=procfs.boot_id(),
             address=self.config.address,
-            capabilities=(self.backend.name,),
+            capabilities=(_capability(self.backend),),
             devices=tuple(self.devices),
             host_memory_bytes=self.config.memory.total(),
             highest=tuple(GroupEpoch(name, one.highest) for name, one in sorted(groups)),
             release=RELEASE,
             parked_means_stopped=self.backend.parked_means_stopped,
         )
+
+
+def _capability(backend: DrivenBackend) -> str:
+    return f"{backend.name} not ready: {backend.unready}" if backend.unready else backend.name
 
 
 async def run_agent(
@@ -254,16 +259,17 @@ async def run_agent(
     Raises JournalCorrupt, JournalUnwritable, CannotKill and `nodeagent.backends.base.BackendError` (no devices).
     """
     async with contextlib.AsyncExitStack() as stack:
-        devices = await _devices(config)
+        unready, devices = await _survey(config)
         locks = DeviceLocks(config.state_dir / "locks", (one.uuid for one in devices))
         stack.callback(locks.close)
         if not await _unless(stop, locks.acquire()):
             return
         journal = Journal(config.state_dir / "journal")
         stack.callback(journal.close)
-        backend = _backend(config, locks.fds)
+        backend = _backend(config, locks.fds, unready)
         stack.push_async_callback(backend.close)
-        await _unlock_left(config, journal, backend)
+        if not unready:
+            await _unlock_left(config, journal, backend)
         client, keys = config.open_store()
         await stack.enter_async_context(client)
         agent = NodeAgent(config, devices, journal, backend, client, keys)
@@ -271,18 +277,26 @@ async def run_agent(
         await agent.work(stop)
 
 
-async def _devices(config: AgentConfig) -> Sequence[Device]:
-    """The names of the devices, before their locks can be taken: asking changes nothing."""
+async def _survey(config: AgentConfig) -> tuple[str, Sequence[Device]]:
+    """Why this node cannot do it, and its devices, before their locks can be taken: asking changes nothing."""
     backend = _backend(config, ())
     try:
-        return await backend.devices(within=_DEVICES_WITHIN)
+        await backend.examine(within=_DEVICES_WITHIN)
+        if backend.unready:
+            _log.error("%s is not ready on this node: %s. Every switch is refused.", backend.name, backend.unready)
+        try:
+            return backend.unready, await backend.devices(within=_DEVICES_WITHIN)
+        except BackendError:
+            if not backend.unready:
+                raise
+            return backend.unready, ()
     finally:
         await backend.close()
 
 
-def _backend(config: AgentConfig, lock_fds: Sequence[int]) -> DrivenBackend:
+def _backend(config: AgentConfig, lock_fds: Sequence[int], unready: str = "") -> DrivenBackend:
     pool = HelperPool(config.driver, lock_fds)
-    return DrivenBackend(config.driver.name, pool, baseline_bytes=config.baseline_bytes)
+    return DrivenBackend(config.driver.name, pool, baseline_bytes=config.baseline_bytes, unready=unready)
 
 
 async def _unlock_left(config: AgentConfig, journal: Journal, backend: DrivenBackend) -> None:

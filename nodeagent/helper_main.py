@@ -46,6 +46,8 @@ class Helper:
         self._release()
 
     def _make(self, call: dict[str, Any]) -> Any:
+        if call["call"] == "unready":
+            return self._choice.unready()  # which is asked where the driver may not even open
         driver, pid = self._driver, call["pid"]
 
         def progress(done: int, total: int) -> None:

@@ -16,6 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from typing import Any
 
+from nodeagent import procfs
 from nodeagent.backends.driver import DriverError, NoContext, Progress
 from nodeagent.backends.drivers import DriverChoice
 
@@ -138,8 +139,12 @@ class HelperPool:
             raise HelperTimedOut(name, pid, "its helper is busy with another call") from None
         try:
             helper = await self._helper(pid)
-            left = limit - asyncio.get_running_loop().time()
-            return await helper.call(name, pid, within=max(left, 0.0), progress=progress, **arguments)
+            begun = asyncio.get_running_loop().time()
+            answer = await helper.call(name, pid, within=max(limit - begun, 0.0), progress=progress, **arguments)
+            if pid != LOOKER:
+                took = asyncio.get_running_loop().time() - begun
+                _log.debug("Process %d: %s took %.1f ms.", pid, name, took * 1000)
+            return answer
         finally:
             turn.release()
 
@@ -148,10 +153,10 @@ class HelperPool:
         async with self._turn.setdefault(pid, asyncio.Lock()):
             await self._helper(pid)
 
-    async def keep_only(self, pids: Sequence[int]) -> None:
-        """End the helpers of all other processes: those have ended."""
-        for pid in set(self._helpers) - {LOOKER, *pids}:
-            if not self._turn[pid].locked():
+    async def forget_dead(self) -> None:
+        """End the helpers of processes that have ended. Those of living ones stay: their end would unlock."""
+        for pid in set(self._helpers) - {LOOKER}:
+            if procfs.process(pid) is None and not self._turn[pid].locked():
                 del self._turn[pid]
                 await self._helpers.pop(pid).close()
 

@@ -137,7 +137,11 @@ class Switch:
         if refusal is not None:
             return await self._refuse(course, refusal)
         hit("agent.prepare.locked")
-        course.scene = replace(course.scene, findings=await self._look(order))
+        try:
+            course.scene = replace(course.scene, findings=await self._look(order))
+        except BackendError as error:
+            await self.unlock_prepared()
+            return await self._refuse(course, Refusal(Fault.NODE, str(error)))
         return self._answer(course, Outcome.PREPARED, write=True)
 
     async def _make_ready(self, order: Order) -> tuple[_Course, Refusal | None]:
@@ -237,8 +241,8 @@ class Switch:
         if refusal is not None:
             return await self._refuse(course, refusal)
         hit("agent.commit.locked")
-        course.scene = replace(course.scene, findings=await self._look(order))
         try:
+            course.scene = replace(course.scene, findings=await self._look(order))
             # Rule 9: what is parked is in the ledger before anything is saved.
             await record(plan.processes(course.scene))
             in_force = await still()

@@ -112,6 +112,7 @@ class Worker:
         self._confirmed = time.monotonic()
         self._lost_since: dict[Process, float] = {}
         self._reported: frozenset[Process] = frozenset()
+        self._complaint = ""
 
     def changed(self) -> None:
         """Something of the group has changed in the ledger."""
@@ -126,7 +127,7 @@ class Worker:
             try:
                 seen = self._around.seen(self.group)
                 if seen.errors:
-                    _log.error("Group %s stands still on this node: %s", self.group, seen.errors[0])
+                    self._complain(f"it stands still on this node: {seen.errors[0]}")
                     await self._changed.wait()
                 elif seen.directive and not seen.answer() and self._around.incarnation:
                     await self._obey(seen, seen.directive)
@@ -135,8 +136,16 @@ class Worker:
             except Superseded as error:
                 _log.info("Group %s: looked at while it changed: %s.", self.group, error)
             except (EtcdError, BackendError, JournalUnwritable, FailpointError, TimeoutError) as error:
-                _log.warning("Group %s: %s", self.group, error)
+                self._complain(str(error))
                 await self._wait(_PAUSE)
+            else:
+                self._complaint = ""
+
+    def _complain(self, text: str) -> None:
+        """Say what stands in the way once, not at every attempt."""
+        if text != self._complaint:
+            _log.warning("Group %s: %s", self.group, text)
+        self._complaint = text
 
     # ------------------------------------------------------------------------------------------------- obeying
 

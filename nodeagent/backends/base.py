@@ -63,7 +63,7 @@ class Backend(Protocol):
     baseline_bytes: int
 
     async def devices(self, *, within: float) -> Sequence[Device]:
-        """The devices that this backend sees on the node."""
+        """The devices that this backend sees on the node; they stay the same while it is open."""
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
         """The devices' own account of what is on them."""
@@ -96,7 +96,7 @@ class Backend(Protocol):
         """End the process, and wait until its device memory is free."""
 
     async def keep_warm(self, processes: Sequence[Process]) -> None:
-        """Be ready to act on these without delay, and on no others."""
+        """Be ready to act on these without delay; give up what was kept for processes that have ended."""
 
     async def close(self) -> None:
         """End the helpers, each after its call in flight. What they locked and nobody saves is unlocked."""

@@ -23,18 +23,32 @@ _FREE_PAUSE = 0.02
 
 
 class DrivenBackend:
-    """A `Backend` over a `Driver`."""
+    """A `Backend` over a `Driver`.
+
+    Attributes:
+        unready: why this node cannot do it, as `examine` found; empty when it can. Then every look fails with it.
+    """
 
     parked_means_stopped = True
 
-    def __init__(self, name: str, pool: HelperPool, *, baseline_bytes: int, machine: Machine | None = None) -> None:
-        self.name, self.baseline_bytes = name, baseline_bytes
+    def __init__(
+        self, name: str, pool: HelperPool, *, baseline_bytes: int, unready: str = "", machine: Machine | None = None
+    ) -> None:
+        self.name, self.baseline_bytes, self.unready = name, baseline_bytes, unready
         self._pool, self._machine = pool, machine or Machine()
+        self._devices: Sequence[Device] = ()
+
+    async def examine(self, *, within: float) -> None:
+        """Have the driver tested; `unready` has the result."""
+        with _as_backend_error("examine", None):
+            self.unready = await self._pool.call("unready", LOOKER, within=within)
 
     async def devices(self, *, within: float) -> Sequence[Device]:
-        with _as_backend_error("devices", None):
-            answer = await self._pool.call("devices", LOOKER, within=within)
-        return [Device(uuid, size) for uuid, size in answer]
+        if not self._devices:
+            with _as_backend_error("devices", None):
+                answer = await self._pool.call("devices", LOOKER, within=within)
+            self._devices = tuple(Device(uuid, size) for uuid, size in answer)
+        return self._devices
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
         with _as_backend_error("use", None):
@@ -42,6 +56,8 @@ class DrivenBackend:
         return [DeviceUse(uuid, used, total, tuple(pids)) for uuid, used, total, pids in answer]
 
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
+        if self.unready:
+            raise BackendError("find", None, f"{self.name} is not ready on this node: {self.unready}")
         with _as_backend_error("find", None):
             # All devices of the node, so that a process which uses another group's too is seen.
             everything = [one.uuid for one in await self.devices(within=within)]
@@ -124,9 +140,8 @@ class DrivenBackend:
             await asyncio.sleep(_FREE_PAUSE)
 
     async def keep_warm(self, processes: Sequence[Process]) -> None:
-        pids = [one.pid for one in processes]
-        await self._pool.keep_only(pids)
-        await asyncio.gather(*(self._pool.warm(pid) for pid in pids))
+        await self._pool.forget_dead()
+        await asyncio.gather(*(self._pool.warm(one.pid) for one in processes))
 
     async def close(self) -> None:
         await self._pool.close()

@@ -16,6 +16,14 @@ class DriverChoice:
     name: str
     socket: str = ""
 
+    def unready(self) -> str:
+        """Why this node cannot do it, found by a test that changes nothing; empty when it can. May hang."""
+        if self.name != "cuda":
+            return ""
+        from nodeagent.backends.cuda.selftest import examine
+
+        return str(examine())
+
     def open(self) -> Driver:
         """The driver itself. Imported here, since each needs what the other's machine may lack.
 

@@ -35,6 +35,7 @@ from nodeagent.backends.sim.target import Buffer, DeviceError, Target
 
 _LINE_LIMIT = 256 << 20
 _PROGRESS_STEPS = 10
+_PROGRESS_EVERY = 0.01
 _PEERCRED = struct.Struct("3i")
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -280,13 +281,14 @@ class SimulatedDevice:
         longest = max(buffer.nominal for buffer in target.buffers.values())
         slow = self.faults.strike(FaultKind.SLOW, target.job, target.pid)
         seconds = self.shape.latency + longest / self.shape.bandwidth + (slow.ms / 1000 if slow else 0)
-        for step in range(1, _PROGRESS_STEPS + 1):
+        steps = max(1, min(_PROGRESS_STEPS, int(seconds / _PROGRESS_EVERY)))
+        for step in range(1, steps + 1):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds / _PROGRESS_STEPS), target.changed:
+                async with asyncio.timeout(seconds / steps), target.changed:
                     await target.changed.wait_for(lambda: target.gone)
             if target.gone:
                 raise DeviceError("the process has ended", final=True)
-            await send({"progress": [total * step // _PROGRESS_STEPS, total]})
+            await send({"progress": [total * step // steps, total]})
 
     def _log_sums(self, event: str, target: Target) -> None:
         for device, value in target.sums().items():
