@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from types import TracebackType
@@ -14,6 +15,9 @@ from tsclient.errors import ClientClosed, LockLost, NotHolder, TimesliceError, T
 
 if TYPE_CHECKING:
     from tsclient.engine import Engine
+
+
+_log = logging.getLogger("tsclient")
 
 
 class Ending:
@@ -130,8 +134,8 @@ class Turn:
         # Nobody can give it back any more: interrupted between grant and block, or never kept by its caller.
         if self.ending.error is None and self._born == forks.generation() and not self._engine.ended:
             self.ending.set(NotHolder("The turn was dropped."))
-            warnings.warn(f"{self!r} was never given back; it is now", ResourceWarning, source=self, stacklevel=2)
             self._engine.drop(self._key)
+            warnings.warn(f"{self!r} was never given back; it is now", ResourceWarning, source=self, stacklevel=2)
 
     # ------------------------------------------------------------ of the library
 
@@ -156,4 +160,4 @@ def _add_note(error: BaseException, note: str) -> None:
     if add is not None:
         add(note)
     else:
-        warnings.warn(note, RuntimeWarning, stacklevel=3)
+        _log.warning("%r is raised, %s", error, note)
