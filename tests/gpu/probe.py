@@ -23,10 +23,10 @@ import pynvml
 
 from ledger.ports import ReservedPorts
 from nodeagent.backends.cuda.obstacles import NCCL_SETTINGS
-from nodeagent.backends.cuda.progress import resident_bytes
+from nodeagent.procfs import resident_bytes
 from tests.gpu.children import GIB, MIB, Helper, HelperError, Target
 
-_PLAIN = ("plain", "expandable", "managed", "ipc-export", "vmm-export", "pinned", "fork", "graph")
+_PLAIN = ("plain", "expandable", "managed", "ipc-export", "torch-ipc", "vmm-export", "pinned", "fork", "graph")
 _NCCL = ("nccl", "nccl-safe", "nccl-lazy", "nccl-gone")
 _BARE = ("host", "cuinit", "count", "nvml")
 _LIMIT = 210.0
@@ -326,13 +326,13 @@ def main(path: str) -> None:
         probe.step("look", look, probe, targets)
         probe.step("misuse", probe.misuse, targets["plain"])
         then = {"nccl": "reduce", "nccl-safe": "reduce", "nccl-lazy": "reduce", "graph": "replay"}
-        simple = [kind for kind in _PLAIN if not kind.startswith("ipc")]
+        simple = [kind for kind in _PLAIN if "ipc" not in kind]
         for kind in simple:
             probe.step(f"{kind} trip", probe.round_trip, targets[kind], then.get(kind, "step"))
         probe.step("act", act_big, probe, targets["big"])
         for kind in _NCCL:
             probe.step(f"{kind} trip", probe.round_trip, targets[kind], then.get(kind, "step"))
-        for kind in ("ipc-export", "ipc-import"):
+        for kind in ("ipc-export", "ipc-import", "torch-ipc"):
             probe.step(f"{kind} trip", probe.round_trip, targets[kind])
         if pynvml.nvmlDeviceGetCount() > 1:
             for safe in (False, True):

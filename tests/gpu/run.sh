@@ -4,13 +4,14 @@
 #
 # For a machine that has a driver, PyTorch and nothing of this project: PYTHON names its interpreter (default: python3),
 # .whl/ may hold wheels of what it lacks, TIMESLICE_ETCD names an etcd (default: .tools/etcd/etcd).
-# Logs and results go to FOLDER; it ends within nine minutes. Stages: probe, driver, system (default: all).
+# Logs and results go to FOLDER; it ends within nine minutes. Stages: driver, probe, system, system2 (two devices), each
+# of which fits alone; by default driver and system.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-stages=${*:-driver probe system}
+stages=${*:-driver system}
 python=${PYTHON:-python3}
 begin=$SECONDS limit=540 failed=0
 
@@ -55,9 +56,10 @@ print(sys.version, torch.__version__, torch.cuda.nccl.version(), grpc.__version_
 tests=("$python" -m pytest -p no:cacheprovider -m gpu -ra --tb=long --durations=0)
 stage driver 200 "${tests[@]}" tests/gpu/test_driver.py --junitxml="$folder/driver.xml"
 stage probe 240 "$python" -m tests.gpu.probe "$folder/probe.json"
-if [[ -e tests/gpu/test_system.py ]]; then
-    stage system 400 "${tests[@]}" tests/gpu/test_system.py --junitxml="$folder/system.xml"
-fi
+export TIMESLICE_GPU_LOGS=$site/logs
+stage system 480 "${tests[@]}" -s tests/gpu/test_system.py --junitxml="$folder/system.xml"
+stage system2 480 "${tests[@]}" -s tests/gpu/test_two_devices.py --junitxml="$folder/system2.xml"
+[[ -d $TIMESLICE_GPU_LOGS ]] && tar -czf "$folder/logs.tgz" -C "$TIMESLICE_GPU_LOGS" .
 dmesg 2>/dev/null | grep -iE 'nvrm|xid|oom' | tail -n 40 >>"$folder/machine.log"
 echo "== all took $((SECONDS - begin)) s"
 exit "$failed"

@@ -55,6 +55,16 @@ def full_hash(tensors: list[Any]) -> str:
     return digest.hexdigest()
 
 
+def hold_tensor(given: Any, back: Any) -> None:
+    """In the other process: open the tensor, and keep it until whoever gave it has ended."""
+    tensor = given.get()
+    back.put(float(tensor[0].item()))
+    try:
+        given.get()
+    except EOFError:
+        os._exit(0)
+
+
 class Target:
     """The tensors, and whatever its kind has beside them."""
 
@@ -95,6 +105,22 @@ class Target:
         handle.reserved = bytes.fromhex(os.environ["IPC_HANDLE"])
         flags = cuda.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         self.kept.append(driver(cuda.cuIpcOpenMemHandle(handle, flags)))
+
+    def make_torch_ipc(self) -> None:
+        """A tensor given to a process of its own, as PyTorch shares them."""
+        import torch.multiprocessing as mp
+
+        context = mp.get_context("spawn")
+        given, back = context.SimpleQueue(), context.SimpleQueue()
+        child = context.Process(target=hold_tensor, args=(given, back), daemon=True)
+        child.start()
+        given.put(self.tensors[0])
+        self.kept += [given, back, child, back.get()]
+
+    def make_two_devices(self) -> None:
+        """A context on the second device too."""
+        self.tensors.append(self.torch.randn(16 * MIB, device="cuda:1"))
+        self.torch.cuda.synchronize(1)
 
     def make_vmm_export(self) -> None:
         """Virtual memory exported as a file descriptor, as NCCL does with NCCL_CUMEM_ENABLE."""

@@ -51,12 +51,32 @@ def test_a_process_leaves_the_device_and_comes_back_with_every_byte(helper: Help
             assert done[-1] == told[-1][2] == size
 
 
-def test_processes_without_a_context_have_nothing_to_move(helper: Helper) -> None:
-    for kind in ("host", "cuinit", "count", "nvml"):
+def test_a_process_is_one_of_the_drivers_from_its_first_call_on(helper: Helper) -> None:
+    for kind in ("host", "count", "nvml"):
         with Target(kind) as target:
             target.ready()
             assert helper.state(target.pid) is None, kind
     assert helper.state(target.pid) is None, "one that has ended"
+    # It has nothing on a device yet and could have at any moment, so it can be locked like any other.
+    with Target("cuinit") as target:
+        target.ready()
+        assert helper.state(target.pid) == "RUNNING"
+        for step, state in (("lock", "LOCKED"), ("checkpoint", "PARKED"), ("restore", "LOCKED"), ("unlock", "RUNNING")):
+            helper.call(step, target.pid, **({"timeout_ms": 10_000} if step == "lock" else {}))
+            assert helper.state(target.pid) == state
+
+
+def test_managed_memory_is_refused_and_the_driver_leaves_the_process_as_it_was(helper: Helper) -> None:
+    with Target("managed") as target:
+        target.ready()
+        refused, _ = helper.call("check", target.pid)
+        assert refused.startswith("managed memory: 64 MiB")
+        helper.call("lock", target.pid, timeout_ms=10_000)
+        with pytest.raises(HelperError, match="NOT_SUPPORTED"):
+            helper.call("checkpoint", target.pid)
+        assert helper.state(target.pid) == "LOCKED"
+        helper.call("unlock", target.pid)
+        target.ask("step")
 
 
 def test_work_that_does_not_end_makes_the_lock_fail_in_its_time_and_nothing_is_locked(helper: Helper) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledger.records import ProcessState
+from nodeagent import procfs
 from nodeagent.backends.driver import DriverError, NoContext
 
 CALLS = (
@@ -26,7 +27,7 @@ _STATES = {
     "CU_PROCESS_STATE_FAILED": ProcessState.FAILED,
 }
 
-# What the driver answers for a process that has no CUDA state, or has ended.
+# What the driver answers about a process that has no CUDA state.
 _NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_INITIALIZED"})
 
 _MEANING = {
@@ -35,8 +36,14 @@ _MEANING = {
     "CUDA_ERROR_NOT_SUPPORTED": "it has something on the device that the driver cannot move",
     "CUDA_ERROR_OUT_OF_MEMORY": "there is not enough memory for its state",
     "CUDA_ERROR_NOT_PERMITTED": "the agent lacks a privilege; run it as root, in the host's pid namespace",
-    "CUDA_ERROR_OPERATING_SYSTEM": "the kernel refused; the agent needs CAP_SYS_PTRACE, or to be root",
+    "CUDA_ERROR_OPERATING_SYSTEM": "the process cannot be reached; if it is well, the agent lacks CAP_SYS_PTRACE",
 }
+
+_NOT_RESTORED = {
+    "CUDA_ERROR_INVALID_VALUE": "memory of another process was open in it, as by CUDA IPC",
+    "CUDA_ERROR_NOT_SUPPORTED": "memory was shared between it and another process, as by NCCL",
+}
+"""What a restore says of a process that was saved and cannot be brought back."""
 
 
 class CheckpointApi:
@@ -58,8 +65,16 @@ class CheckpointApi:
         self._call("cuInit", 0, 0)
 
     def state(self, pid: int) -> ProcessState:
-        """The process's state. Raises NoContext for a process without CUDA state, also for one that has ended."""
-        state = self._call("cuCheckpointProcessGetState", pid, pid).name
+        """The process's state: RUNNING for any that has called `cuInit`, with something on a device or not.
+
+        Raises NoContext for a process without CUDA state, also for one that has ended.
+        """
+        try:
+            state = self._call("cuCheckpointProcessGetState", pid, pid).name
+        except _Answered as answer:
+            if answer.code in _NO_CONTEXT or procfs.process(pid) is None:
+                raise NoContext("getstate", pid, "it has no CUDA state, or has ended") from answer
+            raise
         if state not in _STATES:
             raise DriverError("state", pid, f"another tool is moving it to storage of its own ({state})")
         return _STATES[state]
@@ -85,16 +100,13 @@ class CheckpointApi:
     def _act(self, name: str, pid: int, arguments: object) -> None:
         try:
             self._call(name, pid, pid, arguments)
-        except NoContext:
-            raise
-        except DriverError as error:
-            raise DriverError(error.call, pid, error.why, final=self._failed(pid)) from error
-
-    def _failed(self, pid: int) -> bool:
-        try:
-            return self.state(pid) is ProcessState.FAILED
-        except NoContext:
-            return True
+        except _Answered as answer:
+            # Raises NoContext for a process that has ended. Else the code alone does not say how the process is.
+            now = self.state(pid)
+            # A process that the driver has saved and cannot bring back stays PARKED; a second attempt fails too.
+            lost = name.endswith("Restore") and now is ProcessState.PARKED and answer.code in _NOT_RESTORED
+            why = f"{answer.code}: {_NOT_RESTORED[answer.code]}" if lost else answer.why
+            raise DriverError(answer.call, pid, why, final=lost or now is ProcessState.FAILED) from answer
 
     def _call(self, name: str, pid: int, *arguments: object) -> Any:
         step = name.removeprefix("cuCheckpointProcess").lower()
@@ -104,6 +116,13 @@ class CheckpointApi:
             raise DriverError(step, pid, f"the NVIDIA driver does not offer {name} ({error})") from error
         if int(code) == 0:
             return values[0] if values else None
-        kind = NoContext if pid and code.name in _NO_CONTEXT else DriverError
-        meaning = _MEANING.get(code.name)
-        raise kind(step, pid, f"{code.name}: {meaning}" if meaning else code.name)
+        raise _Answered(step, pid, code.name)
+
+
+class _Answered(DriverError):
+    """The driver's own answer, by the name of its code."""
+
+    def __init__(self, call: str, pid: int, code: str) -> None:
+        meaning = _MEANING.get(code)
+        super().__init__(call, pid, f"{code}: {meaning}" if meaning else code)
+        self.code = code

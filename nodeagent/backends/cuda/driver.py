@@ -9,8 +9,9 @@ from ledger.records import Device, ProcessState
 from nodeagent.backends.cuda import obstacles
 from nodeagent.backends.cuda.checkpoint import CheckpointApi
 from nodeagent.backends.cuda.nvml import Nvml
-from nodeagent.backends.cuda.progress import Watched, resident_bytes
+from nodeagent.backends.cuda.progress import Watched
 from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
+from nodeagent.procfs import resident_bytes
 
 
 class CudaDriver:
@@ -34,7 +35,10 @@ class CudaDriver:
         return self._api.state(pid)
 
     def check(self, pid: int) -> Verdict:
-        found = obstacles.look(pid)
+        try:
+            found = obstacles.look(pid)
+        except PermissionError as error:
+            raise DriverError("check", pid, f"it cannot be looked at ({error}); run the agent as root") from error
         if found is None:
             raise NoContext("check", pid, "it has ended")
         return Verdict(obstacles.judge(found), self._nvml.bytes_of(pid))
@@ -51,7 +55,9 @@ class CudaDriver:
         self._parked[pid] = total
 
     def restore(self, pid: int, progress: Progress) -> None:
-        with Watched(lambda: self._nvml.bytes_of(pid), self._parked.get(pid, 0), progress):
+        # Each piece that is back on the device leaves the target's own memory; NVML lists the process only at the end.
+        before = resident_bytes(pid)
+        with Watched(lambda: before - resident_bytes(pid), self._parked.get(pid, 0), progress):
             self._api.restore(pid)
         self._expect(pid, "restore", ProcessState.LOCKED)
 

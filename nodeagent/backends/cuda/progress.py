@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -47,12 +45,3 @@ class Watched:
             except DriverError:
                 return  # the call itself goes on, and will tell what is wrong if anything is
             self._progress(self._best, self._total)
-
-
-def resident_bytes(pid: int) -> int:
-    """Host memory that a process has resident; 0 for one that has ended."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -49,10 +49,9 @@ class Readiness:
     def ready(self) -> bool:
         return self.missing is Missing.NOTHING
 
-    @property
-    def capability(self) -> str:
-        """What the agent publishes about this backend."""
-        return "cuda" if self.ready else f"cuda not ready: {self.why}"
+    def __str__(self) -> str:
+        """What the agent publishes and refuses with: empty when it is ready."""
+        return "" if self.ready else f"{self.missing.value}: {self.why}"
 
 
 def examine(
