@@ -19,8 +19,8 @@ from nodeagent.backends.base import BackendError
 from nodeagent.backends.drivers import DriverChoice
 from nodeagent.errors import AgentError
 from nodeagent.hostmemory import FixedMemory, MachineMemory
+from nodeagent.order import CannotKill
 from nodeagent.serve import serving
-from nodeagent.switch import CannotKill
 
 if TYPE_CHECKING:
     # The name of a private class, that only annotations need.

@@ -16,8 +16,6 @@ from typing import Any
 
 from ledger.failpoint import hit
 from ledger.records import (
-    Directive,
-    Evidence,
     Failure,
     Fault,
     Outcome,
@@ -30,75 +28,16 @@ from nodeagent.backends.base import Backend, BackendError, Findings, Found, Know
 from nodeagent.backends.driver import Verdict
 from nodeagent.hostmemory import HostMemory
 from nodeagent.journal import CommitBegun, Journal
+from nodeagent.order import Answer, CannotKill, Order, Superseded
 from nodeagent.plan import Refusal, Scene
 
 _log = logging.getLogger(__name__)
 
-_ANSWER_SHARE = 0.85
-"""The part of the time allowed after which no step is begun any more: the rest is for taking back and answering."""
-
 _LOCK_SHARE = 0.5
 """The part of what is left that an attempt to lock may take."""
 
-_LEAST = 0.05
-"""Seconds that a step is given in any case."""
-
 _CLEANUP = 10.0
 """Seconds for a step that takes back or ends what went wrong, whatever time is left."""
-
-
-class Superseded(Exception):
-    """A newer directive is there: this one is given up, and what it locked is unlocked."""
-
-
-class CannotKill(Exception):
-    """A process resists even SIGKILL: this agent cannot answer for its devices and must give up its registration."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A directive to be carried out.
-
-    Attributes:
-        records: the process records of the group in the ledger.
-        known: the processes of each job, registered or recorded.
-        foreign: the node's devices that other groups have.
-        parked: host bytes that parked processes of all groups have.
-        deadline: `time.monotonic` seconds at which an answer is due.
-        newer: set when another directive takes its place.
-    """
-
-    directive: Directive
-    records: Processes
-    known: Known
-    foreign: frozenset[str]
-    parked: int
-    deadline: float
-    newer: asyncio.Event
-
-    def left(self, share: float = _ANSWER_SHARE) -> float:
-        """Seconds that a step may take."""
-        return max((self.deadline - time.monotonic()) * share, _LEAST)
-
-    def give_way(self) -> None:
-        if self.newer.is_set():
-            raise Superseded
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is to be acknowledged, and the process record that goes with it; None: that is left as it is."""
-
-    outcome: Outcome
-    fault: Fault = Fault.NONE
-    failure: Failure = Failure.NONE
-    job: str = ""
-    why: str = ""
-    evidence: tuple[Evidence, ...] = ()
-    lost: tuple[Process, ...] = ()
-    restored: bool = False
-    free_bytes: int = 0
-    processes: Processes | None = None
 
 
 @dataclass(slots=True)

@@ -34,8 +34,9 @@ from nodeagent import plan
 from nodeagent.backends.base import BackendError, Known
 from nodeagent.errors import JournalUnwritable
 from nodeagent.journal import Journal
+from nodeagent.order import Answer, Order, Superseded
 from nodeagent.store import NodeStore, Written
-from nodeagent.switch import Answer, Order, Superseded, Switch
+from nodeagent.switch import Switch
 
 _log = logging.getLogger(__name__)
 

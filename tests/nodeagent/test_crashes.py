@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -118,3 +119,43 @@ async def test_a_second_agent_waits_and_then_takes_over(boss: Director) -> None:
     assert committed.restored
     assert a.intact("SIM-0")
     assert one.boot_id == (await boss.registered()).boot_id
+
+
+async def test_rule_15_what_a_begun_commit_locked_is_left_to_that_commit(boss: Director) -> None:
+    """As above, but COMMIT had begun: without etcd nothing is unlocked; with it the COMMIT is finished."""
+    agent = boss.start_agent(failpoints="agent.commit.begun=stop")
+    a = boss.node.workload("a").attach("SIM-0")
+    await boss.ask(PREPARE, 1, "b")
+    revision = await boss.tell(COMMIT, 1, "b")
+    until(lambda: stopped(agent.pid), "the agent stands at its failpoint")
+    kill_helpers(boss.node.folder / "state")
+    agent.kill()
+    agent.wait()
+    endpoint, boss.endpoint = boss.endpoint, "127.0.0.1:1"
+    agent = boss.start_agent(log="second.log")
+    until(lambda: "COMMIT of epoch 1 is to be finished" in boss.agent_log("second.log"), "it has read its journal")
+    a.send("touch SIM-0 1")
+    assert a.blocked()
+    agent.kill()
+    agent.wait()
+    boss.endpoint = endpoint
+    boss.start_agent()
+    assert (await boss.answer(revision)).outcome is Outcome.COMMITTED
+    assert [one.state for one in await boss.records("a")] == [ProcessState.PARKED]
+
+
+async def test_rule_9_what_is_saved_is_in_the_ledger_before(boss: Director) -> None:
+    """Also a process that came after PREPARE."""
+    agent = boss.start_agent(failpoints="agent.commit.begun=kill")
+    one = boss.node.workload("a").attach("SIM-0")
+    await boss.ask(PREPARE, 1, "b")
+    two = boss.node.workload("a").attach("SIM-0")
+    await boss.tell(COMMIT, 1, "b")
+    assert agent.wait(DEADLINE) == -signal.SIGKILL
+    recorded = {each.process.pid for each in await boss.records("a") if each.process}
+    assert recorded == {one.pid, two.pid}
+    assert not [each for each in boss.node.events() if each.name == "checkpoint-begin"]
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
