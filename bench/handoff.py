@@ -11,7 +11,6 @@ etcd runs without fsync here: a disk adds its own time to every write, the bare 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import threading
 import time
 from collections import defaultdict
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import tsclient as ts
+from chaos import background
 from chaos.processes import Child
 from chaos.world import Shape, World
 from ledger.etcd import EtcdClient
@@ -50,16 +50,15 @@ class Store:
     """A client of etcd that is asked from this thread; times are taken inside its event loop."""
 
     def __init__(self, endpoints: Sequence[str]) -> None:
-        self._runner = asyncio.Runner()
-        self._client = self._runner.run(_client(endpoints))
-        self._mod = self._runner.run(self._client.put(_KEY, _VALUE)).header.revision
+        self._client = background.call(_client(endpoints), _WITHIN)
+        self._mod = background.call(self._client.put(_KEY, _VALUE), _WITHIN).header.revision
 
     def revision(self) -> int:
-        return self._runner.run(self._client.get_prefix(_KEY, limit=1)).revision
+        return background.call(self._client.get_prefix(_KEY, limit=1), _WITHIN).revision
 
     def bare(self) -> float:
         """Seconds of a transaction of one compare and one put."""
-        return self._runner.run(self._bare())
+        return background.call(self._bare(), _WITHIN)
 
     async def _bare(self) -> float:
         began = time.perf_counter()
@@ -69,8 +68,7 @@ class Store:
         return took
 
     def close(self) -> None:
-        self._runner.run(self._client.close())
-        self._runner.close()
+        background.call(self._client.close(), _WITHIN)
 
 
 async def _client(endpoints: Sequence[str]) -> EtcdClient:

@@ -2,21 +2,22 @@
 """A live eye on the groups in etcd: turns and tickets as they are written, to wait for and to judge afterwards.
 
 The history (`chaos.history`) is the file that stays; this is for a scenario that has to act at a certain moment, and
-for what concerns tickets. It watches from a thread of its own.
+for what concerns tickets. It watches in the background.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from chaos import background
 from ledger.codec import decode
-from ledger.etcd import EtcdClient, EventType, KeyValue, Watch
+from ledger.etcd import EtcdClient, EventType, KeyValue
 from ledger.keys import Keys, Kind, Place
 from ledger.records import Ticket, Turn
 
@@ -57,13 +58,11 @@ class Observer:
         self._changed = threading.Condition()
         self._seen: list[Seen] = []
         self._started = False
-        self._error: BaseException | None = None
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._error: Exception | None = None
+        self._watching: Future[None] | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._watching = background.begin(self._watch())
         with self._changed:
             if not self._changed.wait_for(lambda: self._started or self._error, _START_SECONDS):
                 raise TimeoutError("etcd did not answer the observer")
@@ -73,8 +72,8 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(_START_SECONDS)
+        assert self._watching is not None
+        self._watching.cancel()
 
     @property
     def seen(self) -> tuple[Seen, ...]:
@@ -115,17 +114,15 @@ class Observer:
         if self._error is not None:
             raise RuntimeError("the observer's watch has ended") from self._error
 
-    def _run(self) -> None:
+    async def _watch(self) -> None:
         try:
-            self._loop.run_until_complete(self._watch())
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks the observer next
+            await self._follow()
+        except Exception as error:  # noqa: BLE001 - told to whoever asks the observer next
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
-        finally:
-            self._loop.close()
 
-    async def _watch(self) -> None:
+    async def _follow(self) -> None:
         prefix = (self._keys.prefix + "groups/").encode()
         async with EtcdClient(self._endpoints) as client:
             listed = await client.get_prefix(prefix)
@@ -134,18 +131,8 @@ class Observer:
                 with self._changed:
                     self._started = True
                     self._changed.notify_all()
-                reading = asyncio.create_task(self._read(batches))
-                stopping = asyncio.create_task(self._stop.wait())
-                await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (reading, stopping):
-                    task.cancel()
-                ended, _ = await asyncio.gather(reading, stopping, return_exceptions=True)
-                if isinstance(ended, Exception):
-                    raise ended
-
-    async def _read(self, batches: Watch) -> None:
-        async for batch in batches:
-            self._take([(event.kv, event.type is not EventType.PUT) for event in batch.events])
+                async for batch in batches:
+                    self._take([(event.kv, event.type is not EventType.PUT) for event in batch.events])
 
     def _take(self, kvs: Sequence[tuple[KeyValue, bool]]) -> None:
         now = time.monotonic_ns()
