@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import pytest
 
 import tsclient as ts
 from chaos.plain import plain_session, reason_of
-from chaos.world import Shape, World
+from chaos.processes import Child
+from chaos.world import Node, Shape, World
 from ledger.embedded import EtcdCluster
 from ledger.keys import Keys
 from tests.integration.load import Load
@@ -155,6 +158,38 @@ def test_a_request_over_a_mebibyte_is_refused_and_the_connection_goes_on(scene: 
         beat = pb.BeatRequest(session=session.session, secret=session.secret, number=5)
         assert stub.Beat(beat, timeout=WITHIN).number == 5
         stub.CloseSession(pb.CloseRequest(session=session.session, secret=session.secret), timeout=WITHIN)
+
+
+def test_a_second_agent_of_a_node_is_not_registered_and_obeys_nothing(scene: Scene, tmp_path: Path) -> None:
+    world = scene.world
+    node = world.nodes[0]
+    before = _registration(world, node)
+    second = Child(
+        "second agent",
+        # A state directory of its own, as on another machine: no OS lock tells it about the first.
+        *_agent(world, node, tmp_path),
+        ready=f"Node {node.name} is not registered",
+    )
+    second.start()
+    try:
+        second.wait_ready(WITHIN)
+        scene.load.goes_on()
+        assert second.pid is not None  # it says so, and goes on trying
+        assert _registration(world, node) == before
+    finally:
+        second.kill()
+
+
+def _registration(world: World, node: Node) -> object:
+    """The agent's key: its value, revisions and lease."""
+    return json.loads(etcdctl(world.etcd.endpoints, "get", "-w", "json", KEYS.agent(node.name).decode()))["kvs"]
+
+
+def _agent(world: World, node: Node, folder: Path) -> tuple[list[str], Path]:
+    """The command of an agent with that name, and its log."""
+    command = ["-m", "nodeagent", "--node", node.name, "--etcd", ",".join(world.etcd.endpoints)]
+    command += ["--backend", "sim", "--sim-socket", str(node.socket), "--state-dir", str(folder / "state")]
+    return command, folder / "second.log"
 
 
 # ------------------------------------------------------------------------------------------------ records
