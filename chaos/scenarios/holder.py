@@ -14,7 +14,7 @@ import grpc
 
 from chaos.checkers import Violation
 from chaos.dev.job import Rhythm
-from chaos.dev.lines import Granted, Line, Trouble
+from chaos.dev.lines import Line, Trouble
 from chaos.jobs import JobProcess
 from chaos.observer import Observer, Seen
 from chaos.plain import plain_session, reason_of
@@ -22,6 +22,7 @@ from chaos.processes import Child, ProcessTrouble
 from chaos.scenarios.scenario import NS, WITHIN, Run, Scenario, judged, observer, spread
 from chaos.world import World
 from ledger.keys import Kind
+from ledger.records import Turn
 from timeslice_proto.v1 import coordinator_pb2
 
 _TTL = 2.0
@@ -55,13 +56,13 @@ class Loss:
 def _lose(world: World, eyes: Observer, job: str, harm: Callable[[], None]) -> Loss:
     """Harm the holder, and wait until the next job has a grant. Raises TimeoutError if that does not come."""
     turn = eyes.turn(world.group)
-    assert turn is not None and turn.holder is not None and turn.holder.job == job
+    assert turn is not None and _holder(turn) == job, f"{job} does not hold the turn any more"
     after = eyes.seen[-1].revision
     at = time.monotonic_ns()
     harm()
 
     def reclaimed(one: Seen) -> bool:
-        return one.turn is not None and (one.turn.holder is None or one.turn.holder.job != job)
+        return one.turn is not None and _holder(one.turn) != job
 
     def granted(one: Seen) -> bool:
         return one.place.kind is Kind.TICKET and one.ticket is not None and one.ticket.token > turn.token
@@ -71,28 +72,24 @@ def _lose(world: World, eyes: Observer, job: str, harm: Callable[[], None]) -> L
     return Loss(at, job, turn.token, end.mono, grant.mono)
 
 
-def _off_before(world: World, loss: Loss, pids: Sequence[int]) -> list[Violation]:
-    """By the devices' log: the lost job's processes stopped being able to run before the next was granted."""
-    found = []
-    for node in world.nodes:
-        stops = {one.pid: one for one in world.events(node) if one.name == "stop" and one.at > loss.at}
-        for pid in pids:
-            stop = stops.get(pid)
-            if stop is None or stop.at > loss.granted:
-                what = f"process {pid} of {loss.job} was able to run on {node.name} when the next job was granted"
-                found.append(Violation("off before the next is on", what))
-    return found
+def _off_before(world: World, loss: Loss, pids: Sequence[int]) -> Iterator[Violation]:
+    """By the device's log: the lost job's processes stopped being able to run before the next was granted."""
+    (node,) = world.nodes
+    stops = {one.pid: one.at for one in world.events(node) if one.name == "stop" and loss.at < one.at <= loss.granted}
+    for pid in (pid for pid in pids if pid not in stops):
+        what = f"process {pid} of {loss.job} was able to run when the next job was granted"
+        yield Violation("off before the next is on", what)
 
 
 def _on(world: World, job: str) -> list[int]:
     """The pids of the job's processes that are able to run now."""
+    (node,) = world.nodes
     running: set[int] = set()
-    for node in world.nodes:
-        for event in world.events(node):
-            if event.job == job and event.name == "run":
-                running.add(event.pid)
-            elif event.name == "stop":
-                running.discard(event.pid)
+    for event in world.events(node):
+        if event.job == job and event.name == "run":
+            running.add(event.pid)
+        elif event.name == "stop":
+            running.discard(event.pid)
     return sorted(running)
 
 
@@ -110,8 +107,14 @@ def _hold(world: World, eyes: Observer, name: str, rhythm: Rhythm, seed: int) ->
     """Start a job and let it get the turn; it runs kernels until it is harmed."""
     job = world.start_job(name, rhythm=rhythm, seed=seed, ttl=_TTL)
     job.run()
-    job.wait_for(lambda lines: any(isinstance(line, Granted) for line in lines), WITHIN, "hold the turn")
+    eyes.wait_for(lambda one: one.turn is not None and _holder(one.turn) == name, WITHIN)
+    job.wait_granted(1, WITHIN)
     return job
+
+
+def _holder(turn: Turn | None) -> str:
+    """The holder's job; empty: nobody."""
+    return turn.holder.job if turn and turn.holder else ""
 
 
 def _queue(world: World, eyes: Observer, follower: JobProcess) -> None:
@@ -180,7 +183,7 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
                 _queue(world, eyes, follower)
                 on = _on(world, name)
                 losses.append(loss := _lose(world, eyes, name, functools.partial(world.freeze, name)))
-                found.extend([*_off_before(world, loss, on), *_parked(world, loss, on)])
+                found += [*_off_before(world, loss, on), *_parked(world, loss, on)]
                 late[reason := _late_yield(world, loss)] += 1
                 if reason not in _LATE:
                     found.append(Violation("a late token changes nothing", f"a yield of {name} was answered {reason}"))
@@ -196,6 +199,9 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
                 sleeper.wait_rested(WITHIN)
         except (ProcessTrouble, TimeoutError) as error:
             found.append(Violation("a holder that wakes up late does no harm", str(error)))
+        taken = {one.turn.yielded_token for one in eyes.seen if one.turn}
+        for loss in (loss for loss in losses if loss.token in taken):
+            found.append(Violation("a late token changes nothing", f"the yield of token {loss.token} was written"))
         facts, violations = judged(world, eyes, excused=names)
     answers = ", ".join(f"{count} {reason}" for reason, count in late.items())
     own = [f"told that its turn was lost, after waking: {spread(told)}", f"a yield with the old token: {answers}"]
@@ -204,10 +210,10 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
 
 def _parked(world: World, loss: Loss, pids: Sequence[int]) -> Iterator[Violation]:
     """Its processes were saved, not killed."""
-    for node in world.nodes:
-        saved = {one.pid for one in world.events(node) if one.name == "checkpoint-end" and loss.at < one.at}
-        for pid in (pid for pid in pids if pid not in saved):
-            yield Violation("a lost holder is parked", f"process {pid} of {loss.job} was not saved on {node.name}")
+    (node,) = world.nodes
+    saved = {one.pid for one in world.events(node) if one.name == "checkpoint-end" and loss.at < one.at}
+    for pid in (pid for pid in pids if pid not in saved):
+        yield Violation("a lost holder is parked", f"process {pid} of {loss.job} was not saved")
 
 
 def _late_yield(world: World, loss: Loss) -> str:
