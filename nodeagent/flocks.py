@@ -81,10 +81,15 @@ def holders_of(path: Path) -> list[int]:
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
-        try:
-            fds = list((process / "fd").iterdir())
-            if any(fd.readlink() == path.absolute() for fd in fds):
+        # A process that ends, a file that it closes, or what is not ours to look into: nothing to be seen there.
+        with contextlib.suppress(OSError):
+            if any(_points_to(fd, path) for fd in (process / "fd").iterdir()):
                 found.append(int(process.name))
-        except OSError:
-            continue  # it has ended, or is not ours to look into
     return sorted(found)
+
+
+def _points_to(fd: Path, path: Path) -> bool:
+    try:
+        return fd.readlink() == path.absolute()
+    except FileNotFoundError:
+        return False  # closed since it was listed, which says nothing of the others

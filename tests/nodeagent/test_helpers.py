@@ -127,8 +127,14 @@ async def test_a_lock_lasts_as_long_as_a_helper(node: SimNode, tmp_path: Path) -
 
 async def _holders(path: Path, count: int) -> list[int]:
     # In a thread: the helper is started by this loop.
-    await asyncio.to_thread(until, lambda: len(holders_of(path)) == count, f"{count} helpers hold {path}")
-    return holders_of(path)
+    found: list[int] = []
+
+    def all_there() -> bool:
+        found[:] = holders_of(path)
+        return len(found) == count
+
+    await asyncio.to_thread(until, all_there, f"{count} helpers hold {path}")
+    return found
 
 
 @pytest.mark.parametrize("text", ["x", "x=", "=kill", "x=explode", "x=sleep", "x=sleep:soon", "x=kill:3"])
