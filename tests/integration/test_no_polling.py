@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator
 import grpc.aio
 import pytest
 
-import tsclient as ts
 from chaos.world import World
 from ledger.etcd import EtcdClient
 from tests.support.metrics import by_method
@@ -22,23 +21,18 @@ from tsclient.identity import this_process
 WAITERS = 100
 TTL = 9.0
 BEAT = TTL / 3
-BEATS = 10  # of each waiter in the time that is looked at
-OTHERS = 60  # the most keepalives of two replicas, an agent and the holder in that time
+BEATS = 10  # of each session in the time that is looked at
+OTHERS = 60  # the most keepalives of two replicas and an agent in that time
 WITHIN = 60.0
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A system in which somebody holds the turn and goes on holding it."""
-    with (
-        World(replicas=2, nodes=1) as running,
-        ts.connect(running.endpoints, job="holder") as holder,
-        holder.accelerators(running.group, timeout=WITHIN),
-    ):
+    with World(replicas=2, nodes=1) as running:
         yield running
 
 
-class Waiter:
+class Job:
     """A session that wants a turn, as the client library has it: one stream, a beat every third of its TTL."""
 
     def __init__(self, stub: coordinator_pb2_grpc.CoordinatorAsyncStub, job: str, group: str) -> None:
@@ -46,14 +40,14 @@ class Waiter:
         self._stream = stub.Session()
         self._number = 0
 
-    async def queue(self) -> None:
-        """Returns once it is told its place."""
+    async def acquire(self, until: str) -> None:
+        """Returns once it is told that it is queued, or granted."""
         opening = pb.OpenRequest(process=this_process(), ttl_ms=int(TTL * 1000))
         await self._stream.write(pb.SessionRequest(open=opening))
         await self._told("opened")
         wish = pb.AcquireRequest(sequence=1, job=self._job, groups=[self._group])
         await self._stream.write(pb.SessionRequest(acquire=wish))
-        await self._told("queued")
+        await self._told(until)
 
     async def beat(self) -> None:
         """Returns once etcd has confirmed it."""
@@ -73,13 +67,15 @@ class Waiter:
 
 
 @contextlib.asynccontextmanager
-async def waiters(world: World) -> AsyncIterator[list[Waiter]]:
+async def queue(world: World) -> AsyncIterator[list[Job]]:
+    """One that holds the turn and goes on holding it, and a hundred that wait."""
     async with contextlib.AsyncExitStack() as stack:
         channels = [await stack.enter_async_context(grpc.aio.insecure_channel(one)) for one in world.endpoints]
         stubs = [coordinator_pb2_grpc.CoordinatorStub(channel) for channel in channels]
-        every = [Waiter(stubs[i % len(stubs)], f"job-{i}", world.group) for i in range(WAITERS)]
-        await asyncio.gather(*(one.queue() for one in every))
-        yield every
+        holder, *others = [Job(stubs[i % len(stubs)], f"job-{i}", world.group) for i in range(1 + WAITERS)]
+        await holder.acquire("granted")
+        await asyncio.gather(*(one.acquire("queued") for one in others))
+        yield [holder, *others]
 
 
 def requests(world: World) -> Counter[str]:
@@ -90,7 +86,7 @@ def requests(world: World) -> Counter[str]:
 
 @pytest.mark.slow
 async def test_a_hundred_waiters_cost_etcd_their_heartbeats_alone(world: World) -> None:
-    async with waiters(world) as every, EtcdClient(world.etcd.endpoints) as client:
+    async with queue(world) as every, EtcdClient(world.etcd.endpoints) as client:
         queued = (await client.get_prefix(b"/timeslice/groups/")).revision
         await asyncio.gather(*(one.beat() for one in every))
         before = requests(world)
@@ -101,7 +97,7 @@ async def test_a_hundred_waiters_cost_etcd_their_heartbeats_alone(world: World) 
         asked = requests(world) - before
         keepalives = asked.pop("LeaseKeepAlive")
         assert asked == Counter(), "something was read, written or watched while nothing happened"
-        assert WAITERS * BEATS <= keepalives <= WAITERS * BEATS + OTHERS
+        assert len(every) * BEATS <= keepalives <= len(every) * BEATS + OTHERS
         assert (await client.get_prefix(b"/timeslice/groups/")).revision == queued
         # And the one read of the line above is seen: so would have been any other.
         asked = requests(world) - before
