@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, Remove
+from coordinator.decide.switch import unknown
 from coordinator.picture import Picture
 from ledger.errors import LedgerError
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
-from ledger.records import Phase, Resident, ResidentKind, TicketState
+from ledger.records import Phase, TicketState
 from ledger.view import Change, Changes
 
 
@@ -54,7 +55,6 @@ def restored(view: GroupView) -> Decision | None:
     if view.turn is None:
         return None
     turn = view.turn.value
-    unknown = replace(turn.resident or Resident(), kind=ResidentKind.UNKNOWN)
     epoch = max(view.revision, turn.epoch + 1, view.highest_epoch() + 1)
     after = replace(
         turn,
@@ -63,7 +63,7 @@ def restored(view: GroupView) -> Decision | None:
         token=max(view.revision, turn.token + 1),
         holder=None,
         incoming=None,
-        resident=unknown,
+        resident=unknown(turn),
         blocked=None,
         attempt=0,
         kill=False,

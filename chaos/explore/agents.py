@@ -74,32 +74,34 @@ def _prepare(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budge
     yes, refused = ("yes", "refused") if node.current else ("", "")
     node = node._replace(begun=False)
     locked = _locked(node, going)
-    yield "locks, is prepared", _say(locked._replace(prepared=yes), PREPARED), ""
-    if going and budget.left(state, "resist"):
+    resists, unfit, refuses = (budget.chance(state, node, name) for name in ("resist", "unfit", "refuse"))
+    stuck = (resists.sure and going) or (unfit.sure and told.on) or refuses.sure
+    if not stuck:
+        yield "locks, is prepared", _say(locked._replace(prepared=yes), PREPARED), ""
+    if going and resists.may:
         if told.kill:
-            yield (
-                "kills what resists, is prepared",
-                _say(_killed(locked, going)._replace(prepared=yes), PREPARED),
-                "resist",
-            )
+            killed = _killed(locked, going)._replace(prepared=yes)
+            yield "kills what resists, is prepared", _say(killed, PREPARED), resists.costs
         else:
             answer = Answer("REFUSED", "OUTGOING", job=jobs[going[0]])
-            yield f"cannot lock {answer.job}", _say(node._replace(prepared=refused), answer), "resist"
-    if told.on and budget.left(state, "unfit"):
+            yield f"cannot lock {answer.job}", _say(node._replace(prepared=refused), answer), resists.costs
+    if told.on and unfit.may:
         answer = Answer("REFUSED", "INCOMING", job=told.on)
-        yield f"finds {told.on} unfit", _say(node._replace(prepared=refused), answer), "unfit"
-    if budget.left(state, "refuse"):
-        yield "refuses", _say(node._replace(prepared=refused), Answer("REFUSED", "NODE")), "refuse"
+        yield f"finds {told.on} unfit", _say(node._replace(prepared=refused), answer), unfit.costs
+    if refuses.may:
+        yield "refuses", _say(node._replace(prepared=refused), Answer("REFUSED", "NODE")), refuses.costs
 
 
 def _begin(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
     """It looks and locks again, and only then notes that the commit has begun."""
     told = _told(node)
     going = _outgoing(node, told, jobs)
-    locked = _locked(node, going)
-    yield "notes COMMIT-BEGUN", locked._replace(begun=True, step="save"), ""
-    if not node.prepared and budget.left(state, "refuse"):
-        yield "refuses to commit", _say(node._replace(prepared="refused"), Answer("REFUSED", "NODE")), "refuse"
+    refuses = budget.chance(state, node, "refuse")
+    if node.prepared or not refuses.sure:
+        yield "notes COMMIT-BEGUN", _locked(node, going)._replace(begun=True, step="save"), ""
+    if not node.prepared and refuses.may:
+        answer = Answer("REFUSED", "NODE")
+        yield "refuses to commit", _say(node._replace(prepared="refused"), answer), refuses.costs
 
 
 def _save(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
@@ -110,16 +112,18 @@ def _save(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) 
     parked = node
     for job in going:
         parked = _put(parked, job, _park(parked.processes[job], lost=jobs[job] == told.lost_job))
-    yield "saves", parked._replace(step="restore"), ""
-    if going and budget.left(state, "unsaved"):
+    unsaved, fatal = budget.chance(state, node, "unsaved"), budget.chance(state, node, "fatal")
+    if not going or not (unsaved.sure or fatal.sure):
+        yield "saves", parked._replace(step="restore"), ""
+    if going and unsaved.may:
         if told.kill:
-            yield "kills what it cannot save", _killed(parked, going)._replace(step="restore"), "unsaved"
+            yield "kills what it cannot save", _killed(parked, going)._replace(step="restore"), unsaved.costs
         else:
             answer = Answer("FAILED", failure="NOT_SAVED", job=jobs[going[0]])
-            yield f"cannot save {answer.job}", _say(node, answer), "unsaved"
-    if going and budget.left(state, "fatal"):
+            yield f"cannot save {answer.job}", _say(node, answer), unsaved.costs
+    if going and fatal.may:
         answer = Answer("FAILED", failure="PROCESS_LOST", job=jobs[going[0]])
-        yield f"loses {answer.job}", _say(_killed(node, going[:1]), answer), "fatal"
+        yield f"loses {answer.job}", _say(_killed(node, going[:1]), answer), fatal.costs
 
 
 def _restore(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
@@ -130,11 +134,14 @@ def _restore(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budge
     job = jobs.index(told.on)
     process = node.processes[job]
     wanted = process is not None and (not process.lost or process.session == told.on_session)
-    after = _put(node, job, Process("RUNNING", process.session)) if process and wanted else node
-    yield f"brings {told.on} on", _say(after, COMMITTED), ""
-    if process and wanted and process.state == "PARKED" and budget.left(state, "unrestored"):
+    fails = budget.chance(state, node, "unrestored")
+    parked = wanted and process is not None and process.state == "PARKED"
+    if not (parked and fails.sure):
+        after = _put(node, job, Process("RUNNING", process.session)) if process and wanted else node
+        yield f"brings {told.on} on", _say(after, COMMITTED), ""
+    if parked and fails.may:
         answer = Answer("FAILED", failure="NOT_RESTORED", job=told.on)
-        yield f"cannot restore {told.on}", _say(_killed(node, [job]), answer), "unrestored"
+        yield f"cannot restore {told.on}", _say(_killed(node, [job]), answer), fails.costs
 
 
 def _answer(node: NodeState) -> Step:

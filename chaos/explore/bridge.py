@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.explore.state import (
-    GONE,
     Answer,
     DirectiveState,
     Effect,
@@ -17,9 +16,11 @@ from chaos.explore.state import (
     TurnState,
 )
 from coordinator.apply.transaction import transaction
-from coordinator.decide import Decision, Grant, GroupView, NodeState, Refuse, Remove, Wait, commands, core
+from coordinator.decide import Decision, Grant, GroupView, NodeState, Refuse, Remove, Verdict, Wait, commands, core
 from coordinator.decide.commands import Nothing, Refusal
+from coordinator.decide.committing import KILL_AT_ATTEMPT
 from coordinator.decide.decision import Create
+from coordinator.repair import restored
 from ledger.etcd.txn import Put
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind
@@ -114,7 +115,7 @@ class Core:
             return core.decide(view) if what == "decide" else self._command(view, state, what, job)
 
         answer = self.traced(asked) if self.traced else asked()
-        if isinstance(answer, core.Verdict):
+        if isinstance(answer, Verdict):
             if answer.decision is None:
                 return Answered(waits=answer.waits)
             return Answered(self._effect(view, answer.decision), answer.decision.why, answer.waits)
@@ -133,12 +134,21 @@ class Core:
                     return commands.give_back(view, name, session, TOKEN)
                 case "cancel":
                     return commands.cancel(view, name, session, 1)
-                case _:
+                case "evict":
                     return commands.evict(view, name)
+                case _:
+                    return commands.pause(view, paused=what == "pause")
         except Refusal as refusal:
             return Nothing(refusal.message)
 
-    # ------------------------------------------------------------------------------------------------ a view of a state
+    def restored(self, snapshot: State) -> Effect:
+        """What `timeslice repair --restored` does to this state of the ledger, before any replica starts."""
+        view = self.view(snapshot)
+        decision = restored(view)
+        assert decision is not None
+        return self._effect(view, decision)
+
+    # ------------------------------------------------------------------------------------------------ a view
 
     def view(self, state: State) -> GroupView:
         """The picture that a replica has of this state, passed waits included."""
@@ -216,6 +226,7 @@ class Core:
             attempt=turn.attempt,
             blocked=Blocked("said", turn.blocked, turn.blamed, turn.killing) if turn.blocked else None,
             pinned=Pinned(turn.pinned, "said", changed) if turn.pinned else None,
+            paused=turn.paused,
             kill=turn.kill,
         )
 
@@ -239,7 +250,7 @@ class Core:
             why="said",
         )
 
-    # ------------------------------------------------------------------------------------------------ an effect of a decision
+    # ------------------------------------------------------------------------------------------------ an effect
 
     def _effect(self, view: GroupView, decision: Decision) -> Effect:
         after = decision.turn
@@ -307,13 +318,14 @@ class Core:
             incoming_ticket=incoming.ticket_revision - 60 if incoming.ticket_revision else 0,
             incoming_session=_life(incoming.process),
             cancelled=incoming.cancelled,
-            attempt=turn.attempt,
+            attempt=min(turn.attempt, KILL_AT_ATTEMPT),  # beyond it only the length of a wait grows
             blocked=blocked.node,
             blamed=blocked.agent_revision,
             killing=blocked.killing,
             pinned=pinned.job,
             pin_changed=bool(pinned.job) and pinned.processes_revision < PROCESSES,
             kill=turn.kill,
+            paused=turn.paused,
         )
 
     def _directive(self, told: Directive) -> DirectiveState:

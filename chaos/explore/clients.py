@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.explore.etcd import settled
 from chaos.explore.faults import Budget
-from chaos.explore.state import LOST, LOST_UNDER_COMMIT, Process, State
+from chaos.explore.state import LOST, LOST_UNDER_COMMIT, Process, Snapshot, State
 
 
 def requests(state: State, budget: Budget) -> Iterator[tuple[int, str, str]]:
@@ -24,16 +24,28 @@ def requests(state: State, budget: Budget) -> Iterator[tuple[int, str, str]]:
             yield job, "cancel", "cancel"
         if budget.left(state, "evict"):
             yield job, "evict", "evict"
+    if state.turn.paused:
+        yield 0, "resume", ""
+    elif budget.left(state, "pause"):
+        yield 0, "pause", "pause"
 
 
 def events(state: State, jobs: tuple[str, ...], budget: Budget) -> Iterator[tuple[str, State]]:
     """What befalls clients, and what they do without asking."""
+    if budget.left(state, "restored") and state.snapshot is None:
+        yield (
+            "a backup of etcd is made",
+            state._replace(snapshot=Snapshot(state.turn, state.tickets, state.quarantined)),
+        )
     for job, name in enumerate(jobs):
         ticket = state.tickets[job]
         if ticket is None:
             continue
         if budget.left(state, "expire"):
-            yield f"{name}: its session ends", _ended(state, job, name, died=False, faults=budget.spent(state, "expire"))
+            yield (
+                f"{name}: its session ends",
+                _ended(state, job, name, died=False, faults=budget.spent(state, "expire")),
+            )
         if budget.left(state, "die"):
             yield f"{name}: its client dies", _ended(state, job, name, died=True, faults=budget.spent(state, "die"))
         bare = any(node.processes[job] is None for node in state.nodes)

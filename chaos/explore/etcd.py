@@ -68,8 +68,15 @@ def write(state: State, effect: Effect) -> State:
         nodes = tuple(node._replace(current=False, answer=None) for node in nodes)
         if directive.kind != "COMMIT":  # what was prepared for an earlier epoch, or given up, counts for nothing
             nodes = tuple(node._replace(prepared="") for node in nodes)
-    after = State(
-        turn, tuple(tickets), quarantined, directive, nodes, passed, state.sessions, pending, state.faults, lost
+    after = state._replace(
+        turn=turn,
+        tickets=tuple(tickets),
+        quarantined=quarantined,
+        directive=directive,
+        nodes=nodes,
+        passed=passed,
+        pending=pending,
+        lost=lost,
     )
     return settled(after)
 

@@ -30,7 +30,9 @@ def check_state(world: World, state: State) -> None:
     """What must hold in every state."""
     turn, jobs = state.turn, world.jobs
     for name, node in zip(world.nodes, state.nodes, strict=True):
-        running = [job for job, process in zip(jobs, node.processes, strict=True) if process and process.state == "RUNNING"]
+        running = [
+            job for job, process in zip(jobs, node.processes, strict=True) if process and process.state == "RUNNING"
+        ]
         if len(running) > 1:
             raise Broken(1, f"{' and '.join(running)} can run on {name} at the same time")
     granted = [job for job, ticket in enumerate(state.tickets) if ticket and ticket.state == "GRANTED"]
@@ -109,15 +111,17 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
 def check_rest(world: World, state: State) -> None:
     """What must hold where nothing happens by itself any more."""
     turn = state.turn
+    if turn.phase == "IDLE" and world.core.decide(state).waits:
+        return  # blocked, or a lost holder has its grace: it goes on when that is over
     if turn.phase not in ("IDLE", "HELD"):
         raise Broken(16, f"nothing happens any more in {turn.phase}")
     for name, node in zip(world.nodes, state.nodes, strict=True):
-        for job, process in zip(world.jobs, node.processes, strict=True):
+        for owner, process in zip(world.jobs, node.processes, strict=True):
             if process and process.state == "LOCKED":
-                raise Broken(9, f"nothing happens any more, and {job} is locked on {name}")
+                raise Broken(9, f"nothing happens any more, and {owner} is locked on {name}")
     for job, ticket in enumerate(state.tickets):
         if ticket is None or ticket.state != "WAITING":
             continue
-        if turn.phase == "HELD" or turn.pinned not in ("", world.jobs[job]):
+        if turn.phase == "HELD" or turn.paused or turn.pinned not in ("", world.jobs[job]):
             continue
         raise Broken(15, f"{world.jobs[job]} waits for ever")

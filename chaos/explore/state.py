@@ -48,6 +48,7 @@ class TurnState(NamedTuple):
     pinned: str = ""
     pin_changed: bool = False
     kill: bool = False
+    paused: bool = False
 
 
 class TicketState(NamedTuple):
@@ -97,6 +98,7 @@ class NodeState(NamedTuple):
     saying: Answer | None = None
     answer: Answer | None = None  # in the ledger, to the current directive
     processes: tuple[Process | None, ...] = ()
+    lasting: str = ""  # a fault that has come to stay
 
 
 class TicketChange(NamedTuple):
@@ -135,6 +137,14 @@ class Pending(NamedTuple):
     fresh: bool = True
 
 
+class Snapshot(NamedTuple):
+    """What a backup of etcd holds of the group."""
+
+    turn: TurnState
+    tickets: tuple[TicketState | None, ...]
+    quarantined: tuple[bool, ...]
+
+
 class State(NamedTuple):
     turn: TurnState
     tickets: tuple[TicketState | None, ...]
@@ -146,3 +156,4 @@ class State(NamedTuple):
     pending: tuple[Pending, ...]
     faults: tuple[int, ...]  # how many of each are left
     lost: tuple[int, ...]  # for each job: how its last turn truly ended, whatever the turn says; 0: in order
+    snapshot: Snapshot | None = None

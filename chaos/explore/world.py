@@ -10,9 +10,9 @@ from chaos.explore import agents, clients
 from chaos.explore.agents import LOCAL
 from chaos.explore.bridge import Answered, Core
 from chaos.explore.etcd import holds, write
-from chaos.explore.faults import Budget
+from chaos.explore.faults import LASTING, Budget
 from chaos.explore.invariants import check_state, check_write
-from chaos.explore.state import Effect, NodeState, Pending, State, TurnState
+from chaos.explore.state import LOST, Effect, NodeState, Pending, Snapshot, State, TurnState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Size:
         every_order: search also every order of steps that nobody else can see. Without it the work of a node, from
             reading a directive to answering it, is searched with all that may go wrong in it, but on its own. What can
             be reached once no node is in the middle of its work is the same (a test compares the two).
+        lasting: a fault of a node comes to stay. Time that passes then counts as an event from outside: what is blocked
+            may be tried again for ever, but never without a pause.
     """
 
     jobs: int = 2
@@ -30,6 +32,7 @@ class Size:
     replicas: int = 1
     faults: tuple[tuple[str, int], ...] = ()
     every_order: bool = False
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class World:
         self.jobs = tuple("abcdefgh"[: size.jobs])
         self.nodes = tuple(f"n{number + 1}" for number in range(size.nodes))
         self.core = core or Core(self.jobs, self.nodes)
-        self.budget = Budget(dict(size.faults))
+        self.budget = Budget(dict(size.faults), lasting=size.lasting)
 
     def start(self) -> State:
         """A group that has just been made: nobody waits, nothing runs, and nobody can say who is on."""
@@ -85,7 +88,9 @@ class World:
             if node.step in LOCAL:
                 check_state(self, reached.state)
                 for step in self._agent(reached.state, place):
-                    both = Next(f"{reached.what}, {step.what.partition(': ')[2]}", step.state, reached.inside and step.inside)
+                    both = Next(
+                        f"{reached.what}, {step.what.partition(': ')[2]}", step.state, reached.inside and step.inside
+                    )
                     yield from self._settle(both)
                 return
         yield reached
@@ -100,9 +105,14 @@ class World:
             if kind not in state.passed and (not slow or self.budget.left(state, "slow")):
                 faults = self.budget.spent(state, "slow") if slow else state.faults
                 passed = tuple(sorted({*state.passed, kind}))
-                yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), not slow)
+                inside = not slow and not self.size.lasting
+                yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), inside)
         for what, after in clients.events(state, self.jobs, self.budget):
             yield Next(what, after, inside=False)
+        if state.snapshot is not None and self.budget.left(state, "restored"):
+            yield Next(
+                "etcd is restored from the backup, and repaired", self._restored(state, state.snapshot), inside=False
+            )
         for job, request, fault in clients.requests(state, self.budget):
             asked = self.core.command(state, request, job)
             faults = self.budget.spent(state, fault) if fault else state.faults
@@ -131,9 +141,32 @@ class World:
             both = tuple(sorted((*state.pending, pending), key=hash))
             yield Next(f"{who} {asked.why}", state._replace(pending=both), inside)
 
+    def _restored(self, state: State, snapshot: Snapshot) -> State:
+        """The ledger as it was, then repaired. Agents obey no directive of an older epoch than they have seen."""
+        lost = tuple(
+            LOST if was or (ticket and ticket.state == "GRANTED") else 0
+            for ticket, was in zip(state.tickets, state.lost, strict=True)
+        )
+        nodes = tuple(node._replace(current=False, answer=None, prepared="") for node in state.nodes)
+        old = state._replace(
+            turn=snapshot.turn,
+            tickets=snapshot.tickets,
+            quarantined=snapshot.quarantined,
+            directive=None,
+            nodes=nodes,
+            passed=(),
+            pending=(),
+            faults=self.budget.spent(state, "restored"),
+            lost=lost,
+            snapshot=None,
+        )
+        return write(old, self.core.restored(old))
+
     def _agent(self, state: State, place: int) -> Iterator[Next]:
         name, node = self.nodes[place], state.nodes[place]
-        for what, after, fault in agents.steps(state, node, self.jobs, self.budget):
+        for what, stepped, fault in agents.steps(state, node, self.jobs, self.budget):
+            stays = fault in LASTING and self.size.lasting
+            after = stepped._replace(lasting=fault) if stays else stepped
             nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
             faults = self.budget.spent(state, fault) if fault else state.faults
             moved = state._replace(nodes=nodes, faults=faults)
@@ -157,4 +190,3 @@ def _pin_changed(pending: Pending) -> Pending:
         return pending
     effect: Effect = pending.effect._replace(turn=turn._replace(pin_changed=True))
     return pending._replace(effect=effect)
-

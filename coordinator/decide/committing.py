@@ -19,6 +19,7 @@ from coordinator.decide.switch import (
     next_head,
     overtaken,
     quarantine,
+    refuse_deleting,
     refuse_quarantined,
     resident_of,
     still_incoming,
@@ -81,16 +82,16 @@ def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
         pinned=turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes)),
     )
     ticket = incoming_ticket(view, turn)
-    deleting = view.spec is None or view.spec.value.deleting
-    if ticket is None or turn.paused or deleting:
-        why = f"All nodes have committed {incoming.job or 'nobody'}; nobody is there to be granted."
-        if ticket is not None:
-            done = replace(done, resident=Resident(ResidentKind.JOB, incoming.job))
-            why = f"All nodes have committed {incoming.job}; the group is paused or being deleted, so no grant."
-        elif incoming.ticket_revision and not incoming.cancelled:
+    if ticket is None:
+        if incoming.ticket_revision and not incoming.cancelled:
             # Nobody gets this token; it tells this loss, and its grace, from the one before.
             done = replace(done, token=next_token(view, turn))
+        why = f"All nodes have committed {incoming.job or 'nobody'}; nobody is there to be granted."
         return Decision(why, done, forget=turn.leaving)
+    if view.spec is None or view.spec.value.deleting:
+        done = replace(done, resident=Resident(ResidentKind.JOB, incoming.job))
+        why = f"All nodes have committed {incoming.job}; the group is being deleted: refused."
+        return Decision(why, done, (refuse_deleting(view, ticket),), forget=turn.leaving)
     token = next_token(view, turn)
     lost = tuple(process for node in turn.nodes for process in acks[node].lost)
     restored = any(acks[node].restored for node in turn.nodes)

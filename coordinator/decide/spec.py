@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.decide.decision import Decision, Refuse, Verdict
-from coordinator.decide.switch import resident_of, unknown
+from coordinator.decide.decision import Decision, Verdict
+from coordinator.decide.switch import refuse_deleting, resident_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
 from ledger.records import GroupSpec, ResidentKind, TicketState, Turn
@@ -58,10 +58,7 @@ def deleted(view: GroupView, turn: Turn) -> Verdict:
     """Refuse who waits; when nobody is in the queue any more the group goes."""
     waiting = [one for one in view.tickets if one.value.state is TicketState.WAITING]
     if waiting:
-        refusals = tuple(
-            Refuse(one.name, one.create, "GROUP_DELETING", f"The group {view.name} is being deleted.")
-            for one in waiting[:AT_ONCE]
-        )
+        refusals = tuple(refuse_deleting(view, one) for one in waiting[:AT_ONCE])
         return Verdict(Decision("The group is being deleted: its waiters are refused.", turn, refusals))
     if view.tickets:
         return Verdict(note="The group is being deleted: refused tickets have yet to be taken back.")

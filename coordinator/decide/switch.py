@@ -206,6 +206,10 @@ def unpinned(turn: Turn, job: str) -> Turn:
     return replace(turn, pinned=None) if turn.pinned and turn.pinned.job == job else turn
 
 
+def refuse_deleting(view: GroupView, ticket: Kept[Ticket]) -> Refuse:
+    return Refuse(ticket.name, ticket.create, "GROUP_DELETING", f"The group {view.name} is being deleted.")
+
+
 def refuse_quarantined(ticket: Kept[Ticket], why: str) -> Refuse:
     return Refuse(ticket.name, ticket.create, "JOB_QUARANTINED", why)
 

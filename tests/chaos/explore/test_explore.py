@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.explore.agents import LOCAL
-from chaos.explore.faults import FAULTS, Budget
+from chaos.explore.faults import FAULTS, LASTING, Budget
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.search import explore
 from chaos.explore.state import Process, State, TicketState
@@ -16,6 +16,13 @@ from chaos.explore.world import Size, World
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_of_each_kind_breaks_nothing(fault: str) -> None:
     result = explore(World(Size(replicas=1, faults=((fault, 1),))))
+    assert result.violation is None, result.violation
+    assert result.whole and result.at_rest
+
+
+@pytest.mark.parametrize("fault", sorted(LASTING))
+def test_a_fault_that_stays_makes_nothing_spin(fault: str) -> None:
+    result = explore(World(Size(faults=((fault, 2),), lasting=True)))
     assert result.violation is None, result.violation
     assert result.whole and result.at_rest
 

@@ -8,11 +8,12 @@ the hand might. The search must then end in the invariant that the bug breaks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+import chaos.explore.bridge
 import coordinator.apply.transaction
 import coordinator.decide.commands
 import coordinator.decide.committing
@@ -39,9 +40,10 @@ class Planted:
     module: Any
     function: str
     bug: Callable[[Any], Any]
-    invariants: frozenset[int]
-    faults: Mapping[str, int]
+    invariants: set[int]
+    faults: Mapping[str, int] = field(default_factory=dict)
     replicas: int = 1
+    lasting: bool = False
 
 
 def _any_says(_right: Any) -> Any:
@@ -100,7 +102,7 @@ def _gone_is_clean(right: Any) -> Any:
     return now_resident
 
 
-def _failed_commit_leaves_all_as_it_was(right: Any) -> Any:
+def _as_it_was(right: Any) -> Any:
     def failed(view: Any, turn: Turn, node: str, ack: Ack) -> Decision:
         found: Decision = right(view, turn, node, ack)
         assert found.turn is not None
@@ -125,34 +127,61 @@ def _tail_first(right: Any) -> Any:
     return head_of
 
 
+def _pin_sees_a_change(right: Any) -> Any:
+    """The record that the switch itself wrote ends the pin, so that the switch is tried again."""
+
+    def finished(view: Any, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
+        found: Decision = right(view, turn, acks)
+        assert found.turn is not None
+        pinned = found.turn.pinned and replace(found.turn.pinned, processes_revision=0)
+        return replace(found, turn=replace(found.turn, pinned=pinned))
+
+    return finished
+
+
+def _nothing_to_repair(right: Any) -> Any:
+    """A restored turn is believed."""
+
+    def restored(view: Any) -> Decision:
+        found: Decision = right(view)
+        assert found.turn is not None
+        return replace(found, turn=replace(found.turn, resident=view.turn.value.resident))
+
+    return restored
+
+
 def _old_token(right: Any) -> Any:
     return lambda view, turn: turn.token
 
 
-DECIDE = coordinator.decide
+DECIDE, TRANSACTION = coordinator.decide, coordinator.apply.transaction
+EXPIRE, UNSAVED, RESTORED = {"expire": 1}, {"unsaved": 1, "cancel": 1}, {"restored": 1}
 BUGS = [
-    Planted("the turn's revision is not compared", coordinator.apply.transaction, "_turn", _turn_not_compared, frozenset({10}), {}, 2),
-    Planted("tickets' revisions are not compared", coordinator.apply.transaction, "_tickets", _tickets_not_compared, frozenset({10, 14}), {"expire": 1}),
-    Planted("granted at the first COMMITTED", DECIDE.committing, "answers", _silence_is_consent, frozenset({3}), {}),
-    Planted("commit at the first PREPARED", DECIDE.preparing, "all_say", _any_says, frozenset({8}), {"refuse": 1}),
-    Planted("released at the first RELEASED", DECIDE.releasing, "all_say", _any_says, frozenset({2, 9}), {"expire": 1}),
-    Planted("lost is taken for clean", DECIDE.held, "lost_turn", _loses_nothing, frozenset({14}), {"expire": 1}),
-    Planted("lost in a commit is taken for clean", DECIDE.committing, "_now_resident", _gone_is_clean, frozenset({14}), {"expire": 1}),
-    Planted("the holder's ticket is gone and nothing follows", DECIDE.core, "held", _nothing_to_do, frozenset({5}), {"expire": 1}),
-    Planted("a release is never ended", DECIDE.core, "releasing", _nothing_to_do, frozenset({16}), {"expire": 1}),
-    Planted("a failed commit is taken for a release", DECIDE.committing, "_failed", _failed_commit_leaves_all_as_it_was, frozenset({2, 9, 14}), {"unsaved": 1, "cancel": 1}),
-    Planted("the tail of the queue is served first", DECIDE.idle, "head_of", _tail_first, frozenset({6}), {}),
-    Planted("a grant without a queue of its own", DECIDE.commands, "acquire", _queue_not_compared, frozenset({6}), {}, 2),
-    Planted("a grant has the last one's token", DECIDE.commands, "next_token", _old_token, frozenset({4}), {}),
-]  # fmt: skip
+    Planted("the turn's revision is not compared", TRANSACTION, "_turn", _turn_not_compared, {10}, {}, 2),
+    Planted("tickets' revisions are not compared", TRANSACTION, "_tickets", _tickets_not_compared, {10, 14}, EXPIRE),
+    Planted("granted at the first COMMITTED", DECIDE.committing, "answers", _silence_is_consent, {3}),
+    Planted("commit at the first PREPARED", DECIDE.preparing, "all_say", _any_says, {8}, {"refuse": 1}),
+    Planted("released at the first RELEASED", DECIDE.releasing, "all_say", _any_says, {2, 9}, EXPIRE),
+    Planted("lost is taken for clean", DECIDE.held, "lost_turn", _loses_nothing, {14}, EXPIRE),
+    Planted("lost in a commit is taken for clean", DECIDE.committing, "_now_resident", _gone_is_clean, {14}, EXPIRE),
+    Planted("the holder's ticket is gone and nothing follows", DECIDE.core, "held", _nothing_to_do, {5}, EXPIRE),
+    Planted("a release is never ended", DECIDE.core, "releasing", _nothing_to_do, {16}, EXPIRE),
+    Planted("a failed commit is a release", DECIDE.committing, "_failed", _as_it_was, {2, 9, 14}, UNSAVED),
+    Planted("the tail of the queue is served first", DECIDE.idle, "head_of", _tail_first, {6}),
+    Planted("a grant into a queue that is not empty", DECIDE.commands, "acquire", _queue_not_compared, {6}, {}, 2),
+    Planted("a grant has the last one's token", DECIDE.commands, "next_token", _old_token, {4}),
+    Planted(
+        "a pin ends by itself", DECIDE.committing, "_finished", _pin_sees_a_change, {15}, {"unsaved": 1}, lasting=True
+    ),
+    Planted("a restored turn is believed", chaos.explore.bridge, "restored", _nothing_to_repair, {2, 14}, RESTORED),
+]
 
 
 @pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.name)
 def test_the_explorer_finds_a_planted_bug(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planted.module, planted.function, planted.bug(getattr(planted.module, planted.function)))
-    result = explore(
-        World(Size(replicas=planted.replicas, faults=tuple(planted.faults.items()))), max_states=MANY
-    )
+    size = Size(replicas=planted.replicas, faults=tuple(planted.faults.items()), lasting=planted.lasting)
+    result = explore(World(size), max_states=MANY)
     assert result.violation is not None, f"not found in {result.states} states"
     number = int(result.violation.what.partition(" ")[2].partition(":")[0])
     assert number in planted.invariants, result.violation

@@ -217,11 +217,20 @@ def test_rule_23_committing_waits_while_an_agent_is_away() -> None:
 
 
 @pytest.mark.parametrize("change", [{"paused": True}, {"deleting": True}])
-def test_rule_27_committing_finishes_first_and_grants_nothing(change: dict[str, Any]) -> None:
+def test_rule_27_committing_finishes_first(change: dict[str, Any]) -> None:
     assert decide(committing({"n1": COMMITTED}, **change)).decision is None
-    found = decision(committing(BOTH_COMMITTED, **change))
+
+
+def test_rule_27_a_pause_does_not_take_the_grant_from_a_finished_switch() -> None:
+    """Else its ticket would wait beside a residency that is noted as clean, and could be lost unseen."""
+    assert turn_of(committing(BOTH_COMMITTED, paused=True)).phase is Phase.HELD
+
+
+def test_rule_27_a_finished_switch_of_a_group_that_is_being_deleted_refuses_its_ticket() -> None:
+    found = decision(committing(BOTH_COMMITTED, deleting=True))
     assert found.turn is not None and found.turn.phase is Phase.IDLE and found.turn.resident == on("b")
-    assert not found.tickets
+    assert isinstance(found.tickets[0], Refuse) and found.tickets[0].reason == "GROUP_DELETING"
+    assert found.stands_on == {"b": 60}
 
 
 def test_rule_4_leaving_nodes_get_nobody_and_are_forgotten_once_committed() -> None:
