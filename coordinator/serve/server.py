@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +26,7 @@ from coordinator.serve.services import Services
 from ledger.etcd import EtcdClient, Security
 from ledger.keys import DEFAULT_PREFIX, Keys
 from ledger.records import Replica
+from ledger.release import release
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class CoordinatorServer:
             services = Services.of(self.engine)
             running.callback(services.bell.close)
             server = self._listen(services)
-            replica = Replica(address=settings.advertise or self.address, release=version("timeslice-system"))
+            replica = Replica(address=settings.advertise or self.address, release=release())
             registration = Registration(client, keys, settings.replica_id, replica)
             await registration.start()
             running.push_async_callback(registration.close)
