@@ -73,11 +73,23 @@ class Picture:
         return sorted(self._index.specs.keys() | self._index.turns.keys())
 
     def group_error(self, name: str) -> LedgerError | None:
-        """A record of the group, or of one of its nodes, that cannot be read: nothing is written for the group."""
-        errors = self._index.errors(group=name)
+        """A record of the group, or of its nodes and devices, that cannot be read: nothing is written for the group."""
+        found = [error for _, error in self._index.errors(group=name)]
+        devices = self._devices_of(name)
         for node in sorted(self._nodes_of.get(name, ())):
-            errors += self._index.errors(node=node)
-        return errors[0] if errors else None
+            for place, error in self._index.errors(node=node):
+                if place.kind is not Kind.CLAIM or (node, place.name) in devices:
+                    found.append(error)
+        return found[0] if found else None
+
+    def _devices_of(self, group: str) -> set[tuple[str, str]]:
+        """The devices that the group wants or was last told to use."""
+        spec = self._index.specs.get(group)
+        devices = {(one.node, device) for one in spec.value.nodes for device in one.devices} if spec else set()
+        for node in self._nodes_of.get(group, ()):
+            directive = self._index.directives.get(node, {}).get(group)
+            devices |= {(node, device) for device in directive.value.devices} if directive else set()
+        return devices
 
     def spec(self, group: str) -> Kept[GroupSpec] | None:
         return self._index.specs.get(group)

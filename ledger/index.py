@@ -50,10 +50,10 @@ class Index:
         """The tickets of a group, in the order in which they are to be served."""
         return self._queues.get(group) or Queue()
 
-    def errors(self, *, group: str = "", node: str = "") -> list[LedgerError]:
-        """The records of a group, or of a node itself, that cannot be read."""
+    def errors(self, *, group: str = "", node: str = "") -> list[tuple[Place, LedgerError]]:
+        """The records of a group, or of a node itself, that cannot be read, and what each was to be."""
         return [
-            error
+            (place, error)
             for place, error in self._errors.values()
             if (group and place.group == group) or (node and place.node == node and not place.group)
         ]

@@ -144,7 +144,7 @@ class NodeAgent:
             known=known,
             foreign=frozenset(device for device, name in owners.items() if name != group),
             parked=plan.parked_bytes(one.value for one in recorded.values()),
-            errors=tuple(index.errors(group=group)),
+            errors=tuple(error for _, error in index.errors(group=group)),
         )
 
     # ---------------------------------------------------------------------------- what its service needs of it
