@@ -9,6 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 
 BIN := .venv/bin
+EDITABLE := --editable ./client --editable .
 PACKAGES := $(foreach p,ledger coordinator nodeagent tsclient chaos bench,$(if $(wildcard $(p)/__init__.py),-p $(p)))
 
 help: ## Say what can be made
@@ -45,13 +46,13 @@ requirements: ## Resolve requirements/*.in into the pinned *.txt
 	PYTHON=$(PYTHON) deploy/pin_requirements.sh
 
 clean: ## Remove all that was made here
-	rm -rf .venv .venv-protos .tools build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-protos .tools build dist client/build *.egg-info client/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than what it was made from, so a changed pin brings its environment up to date.
-.venv/.installed: requirements/dev.txt pyproject.toml deploy/make_venv.sh
+.venv/.installed: requirements/dev.txt pyproject.toml client/pyproject.toml deploy/make_venv.sh
 	PYTHON=$(PYTHON) deploy/make_venv.sh .venv requirements/dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	$(BIN)/pip check
 	@touch $@
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 GROUP = "timeslice.commands"
 _OWN = (get, group, admin)
 
+# Found by entry point where the system is installed; where only the client is, each says what is missing.
+_OF_THE_SYSTEM = ("agent", "coordinator", "dev", "repair")
+
 _EPILOG = """\
 examples:
   timeslice get groups
@@ -66,37 +69,38 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     # Loading one costs its package's imports: it is done only where it is asked for, or to list them all.
     wanted = next((word for word in arguments if not word.startswith("-")), None)
     own = set(commands.choices)
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        if entry.name not in own and (wanted is None or wanted == entry.name or wanted not in own):
-            _add(entry, commands)
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name in sorted({*found, *_OF_THE_SYSTEM} - own):
+        if wanted is None or wanted == name or wanted not in own:
+            _add(name, found.get(name), commands)
     return parser
 
 
-def _add(entry: EntryPoint, commands: Subparsers) -> None:
+def _add(name: str, entry: EntryPoint | None, commands: Subparsers) -> None:
+    if entry is None:
+        _add_missing(name, commands, "it is a command of the system, and only the client is installed")
+        return
     try:
         register = entry.load()
     except ImportError as error:
-        _add_missing(entry.name, commands, error)
+        _add_missing(name, commands, f"{error.name or 'a module'} is missing ({error})")
         return
     register(commands)
 
 
-def _add_missing(name: str, commands: Subparsers, error: ImportError) -> None:
-    """A command whose package cannot be imported is listed, and says what to install."""
-    missing = error.name or "a module"
+def _add_missing(name: str, commands: Subparsers, why: str) -> None:
+    """A command that cannot be loaded is listed, and says what to install."""
 
     def run(_: argparse.Namespace) -> int:
         print(
-            f"timeslice: `{name}` cannot be loaded: {error}. Install {missing}: "
-            "`pip install 'timeslice-system'` brings all that the commands need.",
+            f"timeslice: `{name}` is not usable here: {why}. "
+            "`pip install timeslice-system` brings all that the commands need.",
             file=sys.stderr,
         )
         return Exit.FAILED
 
     # Whatever follows is taken for words, options too: no word begins with a NUL.
-    parser = commands.add_parser(
-        name, help=f"(not usable here: {missing} is missing)", add_help=False, prefix_chars="\0"
-    )
+    parser = commands.add_parser(name, help=f"(not usable here: {why})", add_help=False, prefix_chars="\0")
     parser.add_argument("words", nargs="*")
     parser.set_defaults(run=run)
 
