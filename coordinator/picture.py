@@ -185,6 +185,8 @@ class Picture:
         before = {group for group, nodes in self._claim_nodes.items() if node in nodes}
         for group in before - now:
             self._claim_nodes[group].discard(node)
+            if not self._claim_nodes[group]:
+                del self._claim_nodes[group]
         for group in now - before:
             self._claim_nodes[group].add(node)
         changed = before ^ now

@@ -65,7 +65,7 @@ class Engine:
         self.distrust = Distrust(clock)
         self.view = LedgerView(client, keys.root, self._changed)
         self.picture = Picture(keys, lambda: self.view.live)
-        self._floors: defaultdict[str, int] = defaultdict(int)  # by group: the revision of our own last write to it
+        self._floors: dict[str, int] = {}  # by group: the revision of our own last write to it
         self._workers: dict[str, GroupWorker] = {}
         self._listeners: set[Callable[[frozenset[str]], None]] = set()
         self._session_listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
@@ -125,6 +125,8 @@ class Engine:
             if revision is not None:
                 self.act(group)
                 return Applied(revision, answer)
+            if self.clock() >= deadline:
+                raise Conflict(f"others changed group {group} again and again")
 
     async def write(self, view: GroupView, decision: Decision, deadline: float) -> int | None:
         """Apply ``decision``. Returns its revision; None if a guard was lost, once the view shows why.
@@ -148,14 +150,15 @@ class Engine:
             raise EngineUnavailable(f"etcd refused the write: {error}") from error
         self.latency.add(self.clock() - began)
         if result.succeeded:
-            self._floors[view.name] = max(self._floors[view.name], result.revision)
+            if not decision.remove_group:
+                self._floors[view.name] = max(self.floor(view.name), result.revision)
             log.info("%s", decision.why, extra={"group": view.name, "revision": result.revision})
             return result.revision
         await self._reached(result.revision, deadline)
         return None
 
     async def _newest(self, group: str, deadline: float) -> GroupView:
-        await self._reached(self._floors[group], deadline)
+        await self._reached(self.floor(group), deadline)
         error = self.picture.group_error(group)
         if error is not None:
             raise error
@@ -185,11 +188,12 @@ class Engine:
 
     def act(self, group: str) -> None:
         """Decide what follows for a group at once, whatever this replica's rank: it has just written to it."""
-        self._worker(group).wake(first=True)
+        if self._known(group):  # else it has been removed since
+            self._worker(group).wake(first=True)
 
     def floor(self, group: str) -> int:
         """The revision of this replica's last write to the group: it decides on nothing older (protocol rule 33)."""
-        return self._floors[group]
+        return self._floors.get(group, 0)
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
         """Be told the names of groups that have changed, after the picture has. Returns how to end it."""
@@ -214,7 +218,7 @@ class Engine:
         if changes.restarted:
             self._floors.clear()
         for group in groups:
-            if self.picture.spec(group) is not None or self.picture.turn(group) is not None:
+            if self._known(group):
                 self._worker(group).wake()
             elif group in self._workers:
                 self._floors.pop(group, None)
@@ -224,6 +228,9 @@ class Engine:
         for session in sessions:
             for told in tuple(self._session_listeners.get(session, ())):
                 told()
+
+    def _known(self, group: str) -> bool:
+        return self.picture.spec(group) is not None or self.picture.turn(group) is not None
 
     def _worker(self, group: str) -> GroupWorker:
         worker = self._workers.get(group)

@@ -32,11 +32,12 @@ class GroupWorker:
         self._group = group
         self._woken = asyncio.Event()
         self._first = False
-        self._held_back_from = 0  # the turn's mod revision on which this replica is holding back
+        self._held_back_from = 0  # a hash of what this replica is holding back on
         self._held_back_until = 0.0
         self._passed: frozenset[Wait] = frozenset()
         self._timers: dict[Wait, asyncio.TimerHandle] = {}
         self._recheck: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._run(), name=f"group {group}")
 
     def wake(self, *, first: bool = False) -> None:
@@ -45,7 +46,7 @@ class GroupWorker:
         self._woken.set()
 
     def stop(self) -> None:
-        """End at once; a write in flight is given up."""
+        """Decide no more; a write in flight goes on."""
         self._task.cancel()
         self._clear()
 
@@ -53,6 +54,8 @@ class GroupWorker:
         """End; a write in flight is finished within `WRITE_WITHIN`."""
         self.stop()
         await asyncio.gather(self._task, return_exceptions=True)
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
 
     async def _run(self) -> None:
         while True:
@@ -90,13 +93,22 @@ class GroupWorker:
             return
         if not first and self._holds_back(view):
             return
-        await asyncio.shield(asyncio.ensure_future(self._write(view, verdict)))
+        self._writing = asyncio.create_task(self._write(view, verdict), name=f"decision on group {self._group}")
+        try:
+            await asyncio.shield(self._writing)
+        except asyncio.CancelledError:
+            self._writing.add_done_callback(self._told)  # nobody else hears of its failure any more
+            raise
 
     async def _write(self, view: GroupView, verdict: Verdict) -> None:
         assert verdict.decision is not None
         deadline = self._engine.clock() + WRITE_WITHIN
         revision = await self._engine.write(view, verdict.decision, deadline)
         self.wake(first=revision is not None)
+
+    def _told(self, written: asyncio.Task[None]) -> None:
+        if not written.cancelled() and (error := written.exception()) is not None:
+            log.warning("The last decision was not written: %s", error, extra={"group": self._group})
 
     # ------------------------------------------------------------------------------------------------ who goes first
 

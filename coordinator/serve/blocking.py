@@ -76,7 +76,7 @@ class BlockingAcquire:
         while True:
             if self._ending is not None:
                 raise self._ending
-            if picture.live and picture.revision >= self._session.mod and picture.session(self._session.name) is None:
+            if picture.revision >= self._session.mod and picture.session(self._session.name) is None:
                 raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.")
             event = self._seat.look(picture, self._services.engine.clock())
             match event.WhichOneof("event") if event is not None else None:

@@ -305,9 +305,13 @@ class SessionStream:
             self._look_again([wait for wait in waits if wait > 0])
 
     def _session_over(self) -> bool:
-        """Whether the session's key is gone, or another replica has it."""
+        """Whether the session's key is gone, or another replica has it.
+
+        That the picture may be out of date does not matter: an id is never used again, so what is gone stays gone.
+        After an outage the list that shows it comes before the watch by which the picture is live again.
+        """
         picture = self._engine.picture
-        if not picture.live or picture.revision < self._live.mod:
+        if picture.revision < self._live.mod:
             return False
         kept = picture.session(self._live.session)
         if kept is None:

@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from coordinator.apply.engine import Applied, Engine
-from coordinator.decide import GroupView
+from coordinator.apply.errors import Conflict
+from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
 from ledger.codec import encode
 from ledger.etcd import EtcdClient
@@ -201,3 +204,79 @@ async def test_a_cancelled_waiter_leaves_nothing(world: World) -> None:
     await engine.command("g", partial(cancel, job="a", session=ticket.session, sequence=1))
     view = await until(engine, lambda view: not view.tickets)
     assert turn(view).phase is Phase.IDLE
+
+
+async def test_closing_finishes_the_write_in_hand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await world.replica("r0")
+    begun, go, txn = asyncio.Event(), asyncio.Event(), engine.client.txn
+
+    async def slow(*arguments: Any, **more: Any) -> Any:
+        begun.set()
+        await go.wait()
+        return await txn(*arguments, **more)
+
+    monkeypatch.setattr(engine.client, "txn", slow)
+    await world.group()
+    async with asyncio.timeout(20):
+        await begun.wait()
+        closing = asyncio.create_task(engine.close())
+        done, _ = await asyncio.wait({closing}, timeout=0.2)
+        assert not done
+        go.set()
+        await closing
+    assert await (await world.client()).get(world.keys.turn("g")) is not None
+
+
+async def test_nothing_is_kept_of_groups_that_are_gone_or_never_were(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await world.replica("r0")
+    for number in range(3):
+        with pytest.raises(Refusal):
+            await engine.command(f"none-{number}", partial(acquire, job="a", ticket=await world.ticket()))
+    await world.group()
+    await until(engine, lambda view: view.turn is not None)
+    removed, gone, txn = asyncio.Event(), asyncio.Event(), engine.client.txn
+
+    async def told(compares: Any, ops: Any, **more: Any) -> Any:
+        result = await txn(compares, ops, **more)
+        if any(op.key == world.keys.spec("g") for op in ops):
+            asyncio.get_running_loop().call_soon(removed.set)
+        return result
+
+    monkeypatch.setattr(engine.client, "txn", told)
+    engine.subscribe(lambda _groups: None if engine._workers else gone.set())
+    spec = GroupSpec(nodes=tuple(NodeDevices(node, ("d0",)) for node in NODES), deleting=True)
+    await (await world.client()).put(world.keys.spec("g"), encode(spec))
+    async with asyncio.timeout(20):
+        await asyncio.gather(gone.wait(), removed.wait())
+    engine.act("g")  # as after a command that was written just before the removal
+    assert (engine._workers, engine._floors, dict(engine.picture._claim_nodes)) == ({}, {}, {})
+
+
+async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World) -> None:
+    """Each time that it is asked, another writer changes the turn before it is written."""
+    engine, client = await world.replica("r0"), await world.client()
+    await world.group()
+    await until(engine, lambda view: view.turn is not None)
+    now = 0.0
+    engine.clock = lambda: now
+    lost = 0
+
+    async def other() -> None:
+        kept = await client.get(world.keys.turn("g"))
+        assert kept is not None
+        await client.put(kept.key, kept.value)
+
+    write = engine.write
+
+    async def late(*arguments: Any) -> int | None:
+        nonlocal now, lost
+        await other()
+        now, lost = now + 2.0, lost + 1
+        return await write(*arguments)
+
+    engine.write = late  # type: ignore[method-assign]
+    with pytest.raises(Conflict):
+        await engine.command("g", lambda view: Decision("x", replace(turn(view), paused=True)), within=5.0)
+    assert lost == 3

@@ -130,7 +130,11 @@ async def test_beats_prune_and_close_ends(world: World) -> None:
     assert await refused(stub.Beat(beat)) == "SESSION_EXPIRED"
 
 
-async def test_a_session_that_ends_ends_its_blocking_acquire(world: World) -> None:
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_session_that_ends_ends_its_blocking_acquire(
+    world: World, monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    """Not live: as when the session has ended in an outage, and the list after it shows that."""
     replica = await world.replica()
     await world.group(replica)
     stub = await world.stub(replica)
@@ -138,6 +142,7 @@ async def test_a_session_that_ends_ends_its_blocking_acquire(world: World) -> No
     await stub.Acquire(acquire_call(a, "a"))
     waiting = asyncio.ensure_future(stub.Acquire(acquire_call(b, "b")))
     await until_seen(replica, lambda: state_of(replica, "b") is TicketState.WAITING)
+    monkeypatch.setattr(replica.engine.picture, "_is_live", lambda: live)
     await (await world.etcd()).revoke(int(b.session, 16))
     assert await refused(waiting) == "SESSION_EXPIRED"
 

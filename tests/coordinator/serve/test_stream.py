@@ -347,3 +347,22 @@ async def test_a_turn_given_back_by_a_plain_call_is_not_lost_on_the_stream(world
     await client.acquire(2, "a")
     await client.event("granted")
     assert not [event for event in client.past if event.WhichOneof("event") == "lost"]
+
+
+async def test_a_session_that_ended_in_an_outage_is_told_so_by_the_list_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That list comes while the picture is not live yet, and nothing else may come after it."""
+    replica = await world.replica()
+    await world.group(replica)
+    holder, waiter = await world.client(replica), await world.client(replica)
+    await holder.acquire(1, "a")
+    await holder.event("granted")
+    await waiter.acquire(1, "b")
+    await waiter.event("queued")
+    monkeypatch.setattr(replica.engine.picture, "_is_live", lambda: False)
+    etcd = await world.etcd()
+    for client in (waiter, holder):
+        await etcd.revoke(int(client.session, 16))
+        assert (await client.event("lost", "refused")).reason == "SESSION_EXPIRED"
+        assert await client.reason() == "SESSION_EXPIRED"
