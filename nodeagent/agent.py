@@ -143,7 +143,7 @@ class NodeAgent:
             devices=tuple(sorted(device for device, name in owners.items() if name == group)),
             known=known,
             foreign=frozenset(device for device, name in owners.items() if name != group),
-            parked=plan.parked_bytes(one.value for one in recorded.values()),
+            parked=plan.parked_bytes((one.value for one in recorded.values()), procfs.alive),
             errors=tuple(error for _, error in index.errors(group=group)),
         )
 

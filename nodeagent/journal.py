@@ -40,7 +40,7 @@ class GroupJournal:
         highest: the highest epoch seen.
         begun: the COMMIT that is to be finished, if any.
         reserved: host memory put by for the switch in hand, bytes.
-        locked: what PREPARE is locking, or has locked.
+        locked: what PREPARE is locking, or has locked; nothing any more once a COMMIT has begun.
     """
 
     highest: int = 0

@@ -6,7 +6,7 @@ The rules named here are those of the protocol (docs/protocol.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ledger.records import (
@@ -205,9 +205,14 @@ def evidence(scene: Scene, took_ms: Mapping[Process, int]) -> tuple[Evidence, ..
     )
 
 
-def parked_bytes(all_records: Iterable[Processes]) -> int:
-    """Host memory that parked processes have."""
-    return sum(one.bytes for records in all_records for _, one in _all(records) if one.state is ProcessState.PARKED)
+def parked_bytes(all_records: Iterable[Processes], alive: Callable[[Process], bool]) -> int:
+    """Host memory that parked processes have. One that has ended has none, though its record stays (rule 9)."""
+    return sum(
+        one.bytes
+        for records in all_records
+        for _, one in _all(records)
+        if one.state is ProcessState.PARKED and one.process and alive(one.process)
+    )
 
 
 def _of_lost_session(scene: Scene, process: Process, job: str) -> bool:

@@ -192,7 +192,9 @@ class Switch:
         if not in_force:
             await self.unlock_prepared()
             raise Superseded
-        self._journal.update(self.group, begun=CommitBegun(order.directive.epoch, order.directive.on))
+        # What is locked is this COMMIT's from here on. A note of it would outlive the COMMIT, and let a later release
+        # unlock what was restored since and must not run yet.
+        self._journal.update(self.group, begun=CommitBegun(order.directive.epoch, order.directive.on), locked=())
         hit("agent.commit.begun")
         try:
             return await self._go_through(order, course)
@@ -279,7 +281,13 @@ class Switch:
             return None
         states = {one: await self._state(one.process) for one in failed}
         course.lost.extend(one.process for one, state in states.items() if state is None)
-        await self._kill(course, [one for one, state in states.items() if state is ProcessState.FAILED])
+        # What can never be restored is as lost as FAILED, and keeps host memory for nothing. The rest may come back.
+        over = [
+            one
+            for one, state in states.items()
+            if state is ProcessState.FAILED or (state is not None and failed[one].final)
+        ]
+        await self._kill(course, over)
         killed = [one for one, state in states.items() if state is None and failed[one].step == "resume"]
         left = [*killed, *(one for one, state in states.items() if state is not None)]
         if not left:

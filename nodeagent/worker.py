@@ -275,13 +275,8 @@ class Worker:
 
     def _settle(self, outcome: Outcome) -> None:
         """The answer is there: what the journal kept for it has served."""
-        match outcome:
-            case Outcome.COMMITTED:
-                self._journal.update(self.group, begun=None, reserved=0, locked=())
-            case Outcome.FAILED:
-                self._journal.update(self.group, begun=None, reserved=0)
-            case _:
-                return
+        if outcome in (Outcome.COMMITTED, Outcome.FAILED):
+            self._journal.update(self.group, begun=None, reserved=0)
 
     async def _unprepare(self) -> None:
         self._prepared = (0, 0)

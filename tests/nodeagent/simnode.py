@@ -156,6 +156,11 @@ def until(true: Any, what: str, timeout: float = DEADLINE) -> None:
         time.sleep(0.01)
 
 
+def stopped(pid: int) -> bool:
+    """Whether a SIGSTOP has taken effect."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 @contextlib.contextmanager
 def sim_node(folder: Path, *arguments: str) -> Iterator[SimNode]:
     node = SimNode(folder, *arguments)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from ledger.records import Outcome, ProcessState
 from nodeagent.backends.sim import log
 from nodeagent.backends.sim.faults import FaultKind
 from tests.nodeagent.director import COMMIT, PREPARE, RELEASE, Director, kill_helpers
-from tests.nodeagent.simnode import DEADLINE, Workload, until
+from tests.nodeagent.simnode import DEADLINE, Workload, stopped, until
 
 STEPS = ["locked", "begun", "saved", "free", "restored", "resumed", "acked"]
 
@@ -157,7 +156,3 @@ async def test_rule_9_what_is_saved_is_in_the_ledger_before(boss: Director) -> N
     recorded = {each.process.pid for each in await boss.records("a") if each.process}
     assert recorded == {one.pid, two.pid}
     assert not [each for each in boss.node.events() if each.name == "checkpoint-begin"]
-
-
-def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from ledger.records import Failure, Outcome, Process, ProcessState
 from nodeagent.backends.sim import log
 from nodeagent.backends.sim.faults import FaultKind
-from tests.nodeagent.director import COMMIT, PREPARE, Director
-from tests.nodeagent.simnode import until
+from tests.nodeagent.director import COMMIT, PREPARE, RELEASE, Director
+from tests.nodeagent.simnode import end, stopped, until
 
 SESSION = Process("boot", 1, 1)
 OTHER = Process("boot", 2, 2)
@@ -57,6 +59,71 @@ async def test_not_restored_leaves_the_devices_to_the_next(boss: Director, fault
     assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_RESTORED, "a")
     await boss.switch(3, "b")
     assert b.intact("SIM-0")
+    assert log.overlaps(boss.node.events()) == []
+
+
+async def test_what_can_never_be_restored_is_killed_and_its_host_memory_is_free(boss: Director) -> None:
+    boss.start_agent("--host-memory", "1250")
+    a = boss.node.workload("a").attach("SIM-0", nominal=600)
+    process = a.process
+    await boss.switch(1, "b")
+    b = boss.node.workload("b").attach("SIM-0", nominal=600)
+    boss.node.driver.fault(FaultKind.RESTORE_NEVER, pid=a.pid)
+    await boss.ask(PREPARE, 2, "a")
+    failed = await boss.ask(COMMIT, 2, "a")
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_RESTORED, "a")
+    assert failed.lost == (process,)
+    assert a.wait() == -signal.SIGKILL
+    await boss.switch(3, "b")
+    boss.node.workload("b").attach("SIM-0", nominal=100)
+    # Both of b fit only into what a no longer has.
+    await boss.switch(4, "c")
+    await boss.switch(5, "b")
+    assert b.intact("SIM-0")
+
+
+async def test_what_may_yet_be_restored_is_left_parked(boss: Director) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "")
+    boss.node.driver.fault(FaultKind.RESTORE_FAILS, pid=a.pid, times=1)
+    await boss.ask(PREPARE, 2, "a")
+    failed = await boss.ask(COMMIT, 2, "a")
+    assert (failed.failure, failed.lost) == (Failure.NOT_RESTORED, ())
+    assert (await boss.switch(3, "a")).restored
+    assert a.intact("SIM-0")
+
+
+async def test_rule_13_what_came_onto_the_device_since_keeps_the_incoming_job_from_running(boss: Director) -> None:
+    first = boss.start_agent()
+    a, b, late = boss.node.workload("a"), boss.node.workload("b").attach("SIM-0"), boss.node.workload("c")
+    await boss.switch(1, "a")
+    end(first)
+    a.attach("SIM-0")
+    # Registered for longer than it will stand still.
+    agent = boss.start_agent("--ttl", "60", failpoints="agent.commit.restored=stop")
+    boss.node.driver.fault(FaultKind.RESTORE_FAILS, pid=b.pid, times=1)
+    await boss.ask(PREPARE, 2, "b")
+    assert (await boss.ask(COMMIT, 2, "b")).failure is Failure.NOT_RESTORED
+
+    await boss.ask(PREPARE, 3, "a")
+    revision = await boss.tell(COMMIT, 3, "a")
+    until(lambda: stopped(agent.pid), "a is restored and does not run yet")
+    late.attach("SIM-0")
+    agent.send_signal(signal.SIGCONT)
+    failed = await boss.answer(revision)
+    assert (failed.outcome, failed.failure, failed.job) == (Outcome.FAILED, Failure.NOT_SAVED, "c")
+    a.send("touch SIM-0 1")
+    assert a.blocked()
+    late.do("touch SIM-0 1")
+
+    # A release unlocks what its own epoch has locked, not what that COMMIT, or the one before it, had.
+    assert (await boss.ask(RELEASE, 4, keep=True)).outcome is Outcome.RELEASED
+    assert a.blocked()
+    end(agent)
+    boss.start_agent()
+    await boss.switch(5, "a")
+    assert a.answer()["kernels"] == 1
     assert log.overlaps(boss.node.events()) == []
 
 

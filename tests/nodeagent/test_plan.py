@@ -237,5 +237,6 @@ def test_evidence_is_bounded() -> None:
     assert len(plan.evidence(scene(*(found("a", pid) for pid in range(1, 99))), {})) == plan.EVIDENCE_LIMIT
 
 
-def test_parked_bytes_counts_what_is_parked() -> None:
-    assert plan.parked_bytes([recorded(("a", 1, PARKED), ("a", 2, RUNNING), ("b", 3, PARKED), size=5)]) == 10
+def test_parked_bytes_counts_what_is_parked_and_still_there() -> None:
+    there = recorded(("a", 1, PARKED), ("a", 2, RUNNING), ("b", 3, PARKED), ("b", 4, PARKED), size=5)
+    assert plan.parked_bytes([there], lambda one: one.pid != 4) == 10

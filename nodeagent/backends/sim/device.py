@@ -243,6 +243,9 @@ class SimulatedDevice:
             if self.faults.strike(FaultKind.RESTORE_FAILS, target.job, target.pid):
                 target.state = ProcessState.PARKED
                 raise DeviceError("the restore failed")
+            if self.faults.strike(FaultKind.RESTORE_NEVER, target.job, target.pid):
+                target.state = ProcessState.PARKED
+                raise DeviceError("what was saved cannot be restored", final=True)
             target.load()
             self._log_sums("restore-end", target)
         finally:

@@ -17,6 +17,7 @@ class FaultKind(Enum):
     CHECKPOINT_BREAKS = "checkpoint-breaks"  # the process is FAILED
     RESTORE_FAILS = "restore-fails"  # the process stays PARKED
     RESTORE_BREAKS = "restore-breaks"  # the process is FAILED
+    RESTORE_NEVER = "restore-never"  # the process stays PARKED, and the driver says that this is final
     UNLOCK_FAILS = "unlock-fails"
     SLOW = "slow"  # `ms` more for each checkpoint and restore
     MEMORY_NOT_FREED = "memory-not-freed"  # its memory is still in use after a checkpoint
