@@ -9,6 +9,7 @@ PREPARE_MS = 30_000
 COMMIT_MS = 600_000
 LOST_GRACE_MS = 10_000
 PARKED_TTL_MS = 3_600_000
+DROP_AFTER_MS = 60_000
 SESSION_TTL_MS = 10_000
 SESSION_TTL_MIN_MS = 2_000
 SESSION_TTL_MAX_MS = 600_000
@@ -28,3 +29,7 @@ def lost_grace_ms(policy: Policy | None) -> int:
 
 def parked_ttl_ms(policy: Policy | None) -> int:
     return (policy and policy.parked_ttl_ms) or PARKED_TTL_MS
+
+
+def drop_after_ms(policy: Policy | None) -> int:
+    return (policy and policy.drop_after_ms) or DROP_AFTER_MS

@@ -36,6 +36,7 @@ class Index:
         self.jobs: defaultdict[str, dict[str, Kept[records.Job]]] = defaultdict(dict)
         self.sessions: dict[str, Kept[records.Session]] = {}
         self.replicas: dict[str, Kept[records.Replica]] = {}
+        self.compaction: Kept[records.Compaction] | None = None
         self.agents: dict[str, Kept[records.Agent]] = {}
         self.drains: dict[str, Kept[records.Drain]] = {}
         self.directives: defaultdict[str, dict[str, Kept[records.Directive]]] = defaultdict(dict)
@@ -102,6 +103,8 @@ class Index:
                 self.jobs[place.group][place.name] = _kept(records.Job, place.name, kv)
             case Kind.REPLICA:
                 self.replicas[place.name] = _kept(records.Replica, place.name, kv)
+            case Kind.COMPACTION:
+                self.compaction = _kept(records.Compaction, "compaction", kv)
             case Kind.AGENT:
                 self.agents[place.node] = _kept(records.Agent, place.node, kv)
             case Kind.DRAIN:
@@ -127,6 +130,8 @@ class Index:
                 self.sessions.pop(place.name, None)
             case Kind.REPLICA:
                 self.replicas.pop(place.name, None)
+            case Kind.COMPACTION:
+                self.compaction = None
             case Kind.AGENT:
                 self.agents.pop(place.node, None)
             case Kind.DRAIN:

@@ -42,6 +42,7 @@ class Kind(Enum):
     JOB = "job"
     SESSION = "session"
     REPLICA = "replica"
+    COMPACTION = "compaction"
     AGENT = "agent"
     DRAIN = "drain"
     DIRECTIVE = "directive"
@@ -99,6 +100,9 @@ class Keys:
     def replica(self, replica: str) -> bytes:
         return self._key("replicas", replica)
 
+    def compaction(self) -> bytes:
+        return self._key("compaction")
+
     def node(self, node: str) -> bytes:
         return self._key("nodes", node, "")
 
@@ -147,6 +151,8 @@ class Keys:
                 return Place(Kind.SESSION, name=session)
             case ["replicas", replica]:
                 return Place(Kind.REPLICA, name=replica)
+            case ["compaction"]:
+                return Place(Kind.COMPACTION)
             case ["nodes", node, "agent"]:
                 return Place(Kind.AGENT, node=node)
             case ["nodes", node, "drain"]:

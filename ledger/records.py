@@ -126,6 +126,15 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
+class Unrestored:
+    """The last failed restore. An empty ``job`` stands for several jobs in a row."""
+
+    node: str = ""
+    job: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """The group's one record: who is on, and which phase the switch is in."""
 
@@ -146,6 +155,8 @@ class Turn:
     paused: bool = False
     kill: bool = False
     traceparent: str = ""
+    unrestored: Unrestored | None = None
+    passed_over: int = 0
 
 
 class TicketState(Enum):
@@ -203,6 +214,15 @@ class Replica:
     address: str = ""
     release: str = ""
     record_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A revision of the store, noted: history before it goes once the note has stood long enough."""
+
+    version: int = VERSION
+    revision: int = 0
+    replica: str = ""
 
 
 # ------------------------------------------------------------------------------------------------ nodes

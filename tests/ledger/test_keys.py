@@ -17,6 +17,7 @@ PLACES = [
     (KEYS.job("g", "j"), Place(Kind.JOB, group="g", name="j")),
     (KEYS.session("s"), Place(Kind.SESSION, name="s")),
     (KEYS.replica("r"), Place(Kind.REPLICA, name="r")),
+    (KEYS.compaction(), Place(Kind.COMPACTION)),
     (KEYS.agent("n"), Place(Kind.AGENT, node="n")),
     (KEYS.drain("n"), Place(Kind.DRAIN, node="n")),
     (KEYS.directive("n", "g"), Place(Kind.DIRECTIVE, node="n", group="g")),

@@ -66,6 +66,8 @@ class Error(google.protobuf.message.Message):
         BAD_SECRET: Error._Reason.ValueType  # 21
         SESSION_TAKEN: Error._Reason.ValueType  # 22
         """a newer stream has resumed it"""
+        UNAUTHENTICATED: Error._Reason.ValueType  # 23
+        """no token that the service knows"""
         ALREADY_QUEUED: Error._Reason.ValueType  # 30
         """the lock
         the job has a ticket already, of another process or acquire
@@ -133,6 +135,8 @@ class Error(google.protobuf.message.Message):
     BAD_SECRET: Error.Reason.ValueType  # 21
     SESSION_TAKEN: Error.Reason.ValueType  # 22
     """a newer stream has resumed it"""
+    UNAUTHENTICATED: Error.Reason.ValueType  # 23
+    """no token that the service knows"""
     ALREADY_QUEUED: Error.Reason.ValueType  # 30
     """the lock
     the job has a ticket already, of another process or acquire

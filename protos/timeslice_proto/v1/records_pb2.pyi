@@ -519,6 +519,31 @@ class Pinned(google.protobuf.message.Message):
 global___Pinned = Pinned
 
 @typing.final
+class Unrestored(google.protobuf.message.Message):
+    """The job whose restore was the last to fail, and where. The second job in a row on one node is that node's fault."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    job: builtins.str
+    """empty: several in a row"""
+    why: builtins.str
+    """as in that job's record, which is put right if the fault turns out to be the node's"""
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        job: builtins.str = ...,
+        why: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "node", b"node", "why", b"why"]) -> None: ...
+
+global___Unrestored = Unrestored
+
+@typing.final
 class Turn(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -539,6 +564,8 @@ class Turn(google.protobuf.message.Message):
     PAUSED_FIELD_NUMBER: builtins.int
     KILL_FIELD_NUMBER: builtins.int
     TRACEPARENT_FIELD_NUMBER: builtins.int
+    UNRESTORED_FIELD_NUMBER: builtins.int
+    PASSED_OVER_FIELD_NUMBER: builtins.int
     version: builtins.int
     phase: global___Phase.ValueType
     epoch: builtins.int
@@ -554,6 +581,8 @@ class Turn(google.protobuf.message.Message):
     kill: builtins.bool
     """what cannot be saved or locked in the switch in hand is killed"""
     traceparent: builtins.str
+    passed_over: builtins.int
+    """grants in a row by which a later ticket went before an earlier one"""
     @property
     def holder(self) -> global___Holder:
         """while HELD"""
@@ -576,6 +605,8 @@ class Turn(google.protobuf.message.Message):
     def blocked(self) -> global___Blocked: ...
     @property
     def pinned(self) -> global___Pinned: ...
+    @property
+    def unrestored(self) -> global___Unrestored: ...
     def __init__(
         self,
         *,
@@ -596,9 +627,11 @@ class Turn(google.protobuf.message.Message):
         paused: builtins.bool = ...,
         kill: builtins.bool = ...,
         traceparent: builtins.str = ...,
+        unrestored: global___Unrestored | None = ...,
+        passed_over: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["blocked", b"blocked", "holder", b"holder", "incoming", b"incoming", "pinned", b"pinned", "resident", b"resident"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blocked", b"blocked", "epoch", b"epoch", "generation", b"generation", "holder", b"holder", "incoming", b"incoming", "kill", b"kill", "leaving", b"leaving", "nodes", b"nodes", "paused", b"paused", "phase", b"phase", "pinned", b"pinned", "resident", b"resident", "token", b"token", "traceparent", b"traceparent", "version", b"version", "yielded_token", b"yielded_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["blocked", b"blocked", "holder", b"holder", "incoming", b"incoming", "pinned", b"pinned", "resident", b"resident", "unrestored", b"unrestored"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blocked", b"blocked", "epoch", b"epoch", "generation", b"generation", "holder", b"holder", "incoming", b"incoming", "kill", b"kill", "leaving", b"leaving", "nodes", b"nodes", "passed_over", b"passed_over", "paused", b"paused", "phase", b"phase", "pinned", b"pinned", "resident", b"resident", "token", b"token", "traceparent", b"traceparent", "unrestored", b"unrestored", "version", b"version", "yielded_token", b"yielded_token"]) -> None: ...
 
 global___Turn = Turn
 
@@ -753,6 +786,33 @@ class Replica(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["address", b"address", "record_version", b"record_version", "release", b"release", "version", b"version"]) -> None: ...
 
 global___Replica = Replica
+
+@typing.final
+class Compaction(google.protobuf.message.Message):
+    """---------------------------------------------------------------- compaction
+
+    The revision before which history is forgotten once this record has stood long enough (docs/protocol.md, rule 31).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    REPLICA_FIELD_NUMBER: builtins.int
+    version: builtins.int
+    revision: builtins.int
+    replica: builtins.str
+    """who noted it"""
+    def __init__(
+        self,
+        *,
+        version: builtins.int = ...,
+        revision: builtins.int = ...,
+        replica: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replica", b"replica", "revision", b"revision", "version", b"version"]) -> None: ...
+
+global___Compaction = Compaction
 
 @typing.final
 class Device(google.protobuf.message.Message):
