@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
 from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch
 from ledger.etcd.errors import EtcdError, Unavailable
 
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 RESYNC = 300.0
 """Seconds after which the range is listed anew although nothing seems wrong."""
 
+_PAUSE = 0.05
 _PAUSE_MAX = 2.0
 
 
@@ -115,15 +118,17 @@ class LedgerView:
         return tuple(self._copy)
 
     async def _run(self) -> None:
-        pause = 0.05
+        again = AsyncRetrying(
+            retry=retry_if_exception_type(EtcdError),
+            wait=wait_random_exponential(multiplier=_PAUSE, max=_PAUSE_MAX),
+            before_sleep=self._say_why,
+        )
         while True:
-            try:
-                await self._follow()
-                pause = 0.05
-            except EtcdError as error:
-                log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error)
-                await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
-                pause = min(pause * 2, _PAUSE_MAX)
+            await again(self._follow)
+
+    def _say_why(self, failed: RetryCallState) -> None:
+        error = failed.outcome and failed.outcome.exception()
+        log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error)
 
     async def _follow(self) -> None:
         """List, then watch until the time for a resync has come."""
