@@ -2,7 +2,7 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos explore bench requirements clean
+.PHONY: help setup demo test lint protos check-protos compat explore bench requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
@@ -35,6 +35,9 @@ protos: .venv-protos/.installed ## Generate the code of the .proto files
 
 check-protos: .venv-protos/.installed ## Fail if the committed generated code is not current
 	.venv-protos/bin/python deploy/generate_protos.py --check
+
+compat: setup ## The client beside old and new protobuf, grpcio and Python (ARGS=--ends: two of the 24)
+	$(BIN)/python -m tests.compat.matrix $(ARGS)
 
 explore: setup ## Explore the protocol's states to exhaustion, within bounds
 	$(BIN)/python -m chaos.explore $(ARGS)
