@@ -14,7 +14,8 @@ from pathlib import Path
 
 from coordinator.apply.errors import EngineError
 from coordinator.serve import tracing
-from coordinator.serve.server import CoordinatorServer, PortInUse, ServerTls, Settings, new_replica_id
+from coordinator.serve.security import ServerTls
+from coordinator.serve.server import CoordinatorServer, PortInUse, Settings, new_replica_id
 from ledger.errors import BadName
 from ledger.etcd import Security
 from ledger.etcd.errors import EtcdError
@@ -30,7 +31,8 @@ examples:
       --etcd-password-file /run/secrets/etcd --tls-cert co.pem --tls-key co.key --tls-ca clients.pem
 
 Run as many replicas as you like against one etcd: any of them answers any call. SIGTERM or SIGINT sends the clients
-to another replica, finishes what is being written, and ends with status 0.
+to another replica, finishes what is being written, and ends with status 0. The files of --tls-… and --token-file are
+read again when they have changed; connections that are open go on.
 
 environment:
   {PASSWORD}        the password of --etcd-user, where no file is given
@@ -78,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tls("--tls-cert", type=Path, metavar="PEM", help="certificate to show to clients")
     tls("--tls-key", type=Path, metavar="PEM", help="its key")
     tls("--tls-ca", type=Path, metavar="PEM", help="every client must show a certificate of this authority")
+    tls("--token-file", type=Path, metavar="FILE", help="every client must send one of these tokens, one a line")
     parser.set_defaults(run=run)
 
 
@@ -95,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         return _failed(str(error), 2)
     try:
         asyncio.run(serve(settings))
-    except (EngineError, EtcdError, PortInUse, OSError) as error:
+    except (EngineError, EtcdError, PortInUse, OSError, ValueError) as error:
         return _failed(str(error), 1)
     finally:
         stop_tracing()
@@ -122,6 +125,8 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Setting
         password = environ.get(PASSWORD)
     if (args.tls_cert is None) != (args.tls_key is None) or (args.tls_ca is not None and args.tls_cert is None):
         raise ValueError("--tls-cert and --tls-key belong together, and --tls-ca needs both.")
+    if args.token_file is not None and args.tls_cert is None:
+        raise ValueError("--token-file needs --tls-cert: without TLS anybody on the way could read the tokens.")
     if args.drain_seconds < 0:
         raise ValueError("--drain-seconds cannot be below 0.")
     if not args.prefix.startswith("/"):
@@ -133,6 +138,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Setting
         prefix=args.prefix,
         security=Security(args.etcd_ca, args.etcd_cert, args.etcd_key, args.etcd_user, password),
         tls=ServerTls(args.tls_cert, args.tls_key, args.tls_ca) if args.tls_cert is not None else None,
+        token_file=args.token_file,
         replica_id=check_name("replica", args.replica_id) if args.replica_id else new_replica_id(),
         drain_within=args.drain_seconds,
     )

@@ -96,6 +96,11 @@ KINDS: Mapping[str, Kind] = {
     "SESSION_TAKEN": Kind(
         _S.ABORTED, "A newer stream has resumed the session.", "Use one stream for each session."
     ),
+    "UNAUTHENTICATED": Kind(
+        _S.UNAUTHENTICATED,
+        "The service asks for a bearer token, and the call has none that it knows.",
+        "Put the token into a file and name it in TIMESLICE_TOKEN_FILE.",
+    ),
     # the lock
     "ALREADY_QUEUED": Kind(
         _S.ALREADY_EXISTS,

@@ -45,11 +45,30 @@ def open_blocking_channel(endpoint: str, settings: Settings) -> grpc.Channel:
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(
+    known_by_certificate = grpc.ssl_channel_credentials(
         root_certificates=_read(tls.ca),
         private_key=_read(tls.key) if tls.key else None,
         certificate_chain=_read(tls.cert) if tls.cert else None,
     )
+    if tls.token is None:
+        return known_by_certificate
+    known_by_token = grpc.metadata_call_credentials(_BearerToken(tls.token), "timeslice")
+    return grpc.composite_channel_credentials(known_by_certificate, known_by_token)
+
+
+class _BearerToken(grpc.AuthMetadataPlugin):
+    """Puts the token into each call, as it is in the file then. gRPC sends it over TLS alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
+        try:
+            token = self._path.read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:  # the call fails, as one that may be made again
+            callback((), error)
+        else:
+            callback((("authorization", f"Bearer {token}"),), None)
 
 
 def _read(path: Path) -> bytes:

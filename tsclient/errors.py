@@ -9,6 +9,7 @@
     ├── LockLost            Evicted TurnLost
     ├── NotHolder           StaleToken
     ├── SessionEnded        SessionExpired BadSecret SessionTaken
+    ├── Unauthenticated
     ├── Unavailable         StoreUnavailable ReplicaLeaving ReplicaBehind DeadlineExceeded Conflict InternalError
     ├── RecordUnusable      RecordMalformed RecordTooNew
     └── of the client alone AcquireTimeout (a TimeoutError too)  ClientClosed  ForkedClient
@@ -331,6 +332,14 @@ class ForkedClient(TimesliceError):
     next_step = "Use the client in the parent, fork before its first use, or start children by spawn."
 
 
+class Unauthenticated(TimesliceError):
+    """The coordinators ask for a bearer token, and the call has none that they know."""
+
+    code = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
+    next_step = "Put the token into a file and name it in TIMESLICE_TOKEN_FILE."
+
+
 # ---------------------------------------------------------------- the service
 
 
@@ -402,7 +411,7 @@ _CLASSES: tuple[type[TimesliceError], ...] = (
     NoSuchGroup, NoSuchJob, NoSuchNode, NoSuchDevice, NoSuchOperation,
     DeviceClaimed, GroupDeleting, JobsParked, AlreadyQueued, JobQuarantined, GroupInCharge, SwitchFailed,
     AcquireCancelled, StaleToken, NotHolder, Evicted, TurnLost,
-    SessionExpired, BadSecret, SessionTaken,
+    SessionExpired, BadSecret, SessionTaken, Unauthenticated,
     StoreUnavailable, ReplicaLeaving, ReplicaBehind, DeadlineExceeded, Conflict, InternalError,
     RecordMalformed, RecordTooNew,
 )  # fmt: skip

@@ -8,6 +8,7 @@ TIMESLICE_BACKEND     by which the job is to be saved; empty: the node's default
 TIMESLICE_TLS_CA      file with the certificates that the coordinators' are signed by; turns TLS on
 TIMESLICE_TLS_CERT    file with this client's certificate, where the coordinators ask for one
 TIMESLICE_TLS_KEY     file with its key
+TIMESLICE_TOKEN_FILE  file with a bearer token, where the coordinators ask for one; needs TLS
 """
 
 from __future__ import annotations
@@ -26,11 +27,19 @@ MIN_TTL, MAX_TTL = 2.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. `cert` and `key` go together, and are needed only where the server asks for them."""
+    """How the coordinators and this client know each other. The files may be replaced at any time: the PEM files are
+    read for each connection, the token for each call.
+
+    Attributes:
+        ca: PEM file with the authorities that sign the coordinators' certificates.
+        cert, key: PEM files; they go together, and are needed only where the coordinators ask for them.
+        token: file with a bearer token, where they ask for that.
+    """
 
     ca: Path
     cert: Path | None = None
     key: Path | None = None
+    token: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +111,13 @@ def _ttl(given: float | str) -> float:
 
 def _tls(env: Mapping[str, str]) -> Tls | None:
     ca, cert, key = (env.get(f"TIMESLICE_TLS_{part}", "") for part in ("CA", "CERT", "KEY"))
-    if not (ca or cert or key):
+    token = env.get("TIMESLICE_TOKEN_FILE", "")
+    if not (ca or cert or key or token):
         return None
     if not ca or bool(cert) != bool(key):
         raise BadRequest(
             "The TLS settings are incomplete.",
-            next_step="Set TIMESLICE_TLS_CA, and TIMESLICE_TLS_CERT together with TIMESLICE_TLS_KEY.",
+            next_step="Set TIMESLICE_TLS_CA, which a token needs too, and TIMESLICE_TLS_CERT together with "
+            "TIMESLICE_TLS_KEY.",
         )
-    return Tls(Path(ca), Path(cert) if cert else None, Path(key) if key else None)
+    return Tls(Path(ca), *(Path(one) if one else None for one in (cert, key, token)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Around each call: a span, and a status with its reason for each error. Nothing else catches what a handler raises."""
+"""Around each call: who asks, a span, and a status with its reason for each error. Nothing else catches what a handler
+raises."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import grpc.aio
 from opentelemetry import propagate, trace
 
 from coordinator.errors import INTERNAL, answer_to
+from coordinator.serve.security import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +21,10 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Traces each call of the service and answers its errors."""
+    """Traces each call of the service and answers its errors. With ``tokens`` it lets in only who has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
         self._tracer = trace.get_tracer("timeslice.coordinator")
 
     async def intercept_service(
@@ -55,6 +58,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 set_status_on_exception=False,
             ) as span:
                 try:
+                    if self._tokens is not None:
+                        self._tokens.check(metadata.get("authorization"))
                     return await inner(request, context)
                 except Exception as error:
                     answer = answer_to(error)

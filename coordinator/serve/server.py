@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from coordinator.apply.engine import Engine
 from coordinator.serve.interceptor import CallInterceptor
 from coordinator.serve.registration import Registration
+from coordinator.serve.security import ServerTls, Tokens
 from coordinator.serve.service import CoordinatorService
 from coordinator.serve.services import Services
 from ledger.etcd import EtcdClient, Security
@@ -54,21 +55,6 @@ _HEALTH_EVERY = 0.5
 _STOP_GRACE = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ServerTls:
-    """PEM files. With ``ca_file`` every client has to show a certificate that this authority signed."""
-
-    cert_file: Path
-    key_file: Path
-    ca_file: Path | None = None
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Read the files. Raises OSError."""
-        pair = (self.key_file.read_bytes(), self.cert_file.read_bytes())
-        authority = self.ca_file.read_bytes() if self.ca_file is not None else None
-        return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
-
-
 def new_replica_id() -> str:
     return f"r-{secrets.token_hex(4)}"
 
@@ -81,6 +67,7 @@ class Settings:
         etcd: `[http[s]://]host:port` of etcd's members.
         listen: `host:port`; port 0 takes a free one.
         advertise: the address that clients can reach it by; empty: as it listens.
+        token_file: every caller has to send one of the tokens in it; None: anybody may call.
         drain_within: seconds for writes in flight at the end.
     """
 
@@ -90,6 +77,7 @@ class Settings:
     prefix: str = DEFAULT_PREFIX
     security: Security = field(default_factory=Security)
     tls: ServerTls | None = None
+    token_file: Path | None = None
     replica_id: str = field(default_factory=new_replica_id)
     drain_within: float = 10.0
 
@@ -129,7 +117,8 @@ class CoordinatorServer:
         Raises:
             EngineUnavailable: etcd does not answer.
             PortInUse: the address is taken.
-            OSError: a TLS file cannot be read.
+            OSError: a TLS file or the file of tokens cannot be read.
+            ValueError: no token is in that file.
         """
         settings, running = self._settings, self._running
         try:
@@ -161,7 +150,8 @@ class CoordinatorServer:
 
     def _listen(self, services: Services) -> grpc.aio.Server:
         settings = self._settings
-        server = grpc.aio.server(options=_OPTIONS, interceptors=(CallInterceptor(),))
+        tokens = Tokens(settings.token_file) if settings.token_file is not None else None
+        server = grpc.aio.server(options=_OPTIONS, interceptors=(CallInterceptor(tokens),))
         coordinator_pb2_grpc.add_CoordinatorServicer_to_server(CoordinatorService(services), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

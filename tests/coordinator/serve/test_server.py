@@ -26,7 +26,8 @@ from coordinator.apply.errors import EngineUnavailable
 from coordinator.command import main
 from coordinator.decide import Decision, GroupView
 from coordinator.serve import look
-from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, ServerTls, Settings
+from coordinator.serve.security import ServerTls
+from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, Settings
 from ledger.codec import decode
 from ledger.embedded import EtcdCluster
 from ledger.records import Replica, Ticket, TicketState, Turn
