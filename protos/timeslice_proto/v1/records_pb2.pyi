@@ -876,7 +876,9 @@ class Agent(google.protobuf.message.Message):
     """false: the backend cannot stop a parked process"""
     @property
     def capabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """backends that it can drive"""
+        """Its backend by name, or "<backend> not ready: <what the node lacks>: <why, and the next step>"; then it refuses every
+        switch as the node's fault, with that text.
+        """
 
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Device]: ...
