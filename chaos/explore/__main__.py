@@ -28,6 +28,7 @@ SETS: tuple[Size, ...] = (
     Size(faults=(("expire", 1), ("unsaved", 1)), lasting=True),
     Size(faults=(("cancel", 1), ("unfit", 1))),
     Size(faults=(("slow", 1), ("refuse", 1))),
+    Size(faults=(("restart", 1), ("away", 1), ("drop", 1))),
     *(Size(faults=((fault, 2),), lasting=True) for fault in sorted(LASTING)),
     Size(jobs=3, nodes=1),
 )

@@ -37,8 +37,8 @@ def steps(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) 
         yield "its agent dies", _died(node), "restart"
     match node.step:
         case "":
-            if state.directive is not None and node.answer is None:
-                told = state.directive
+            told = node.apart or state.directive
+            if told is not None and node.answer is None:
                 yield f"reads {told.kind}", node._replace(step=FIRST[told.kind], told=told, current=True), ""
         case "prepare":
             yield from _prepare(state, node, jobs, budget)

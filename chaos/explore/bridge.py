@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos.explore import state as model
 from chaos.explore.state import (
     Answer,
     DirectiveState,
@@ -38,23 +39,33 @@ from ledger.records import (
     Holder,
     Incoming,
     Job,
+    JobProcesses,
     NodeDevices,
+    NodeLostPolicy,
     Outcome,
     Phase,
     Pinned,
+    Policy,
     Process,
     Processes,
+    ProcessRecord,
     Resident,
     ResidentKind,
     Ticket,
     TicketState,
     Turn,
+    Unrestored,
 )
 
 EPOCH, TOKEN, SPEC, PROCESSES, DIRECTIVE, TURN, REVISION = 40, 30, 20, 10, 50, 70, 100
 """The numbers that stand for "the current one" in the view of a state."""
 
 KEYS = Keys("/explored/")
+
+POLICY = Policy(node_lost=NodeLostPolicy.DROP)
+"""Nothing comes of it unless the budget has the fault `drop`."""
+
+BAD = Job(health=Health.QUARANTINED, why="at fault")
 
 
 class LeaseLost(Exception):
@@ -98,7 +109,7 @@ class Core:
         return self._ask(state, what, job)
 
     def _ask(self, state: State, what: str, job: int) -> Answered:
-        nodes = tuple((node.registered, node.answer) for node in state.nodes)
+        nodes = tuple((node.registered, node.answer, node.apart is not None, _recorded(node)) for node in state.nodes)
         told = state.directive is not None
         key = (what, job, state.turn, state.tickets, state.quarantined, told, nodes, state.passed, state.sessions)
         found = self._known.get(key)
@@ -163,7 +174,7 @@ class Core:
             passed = more
 
     def _view(self, state: State, passed: frozenset[Wait]) -> GroupView:
-        spec = GroupSpec(nodes=tuple(NodeDevices(node, (f"gpu-{node}",)) for node in self.nodes))
+        spec = GroupSpec(nodes=tuple(NodeDevices(node, (f"gpu-{node}",)) for node in self.nodes), policy=POLICY)
         tickets = [
             Kept(
                 self.jobs[job],
@@ -175,15 +186,15 @@ class Core:
         ]
         nodes: dict[str, NodeState] = {}
         for name, node in zip(self.nodes, state.nodes, strict=True):
+            told = state.directive or node.apart
             # What the agents were told is not read by the core, only that an answer is to the current directive.
             nodes[name] = NodeState(
                 agent=Kept(name, Agent(), node.registered, node.registered) if node.registered else None,
-                directive=Kept(name, Directive(epoch=EPOCH), DIRECTIVE, DIRECTIVE) if state.directive else None,
+                directive=Kept(name, Directive(epoch=EPOCH), DIRECTIVE, DIRECTIVE) if told else None,
                 ack=Kept(name, self._ack(node.answer), 55, 55) if node.answer else None,
-                processes=Kept(name, Processes(), PROCESSES, PROCESSES),
+                processes=Kept(name, self._processes(_recorded(node)), PROCESSES, PROCESSES),
                 claims={f"gpu-{name}": Kept(f"gpu-{name}", Claim(group="g"), 4, 4)},
             )
-        bad = Job(health=Health.QUARANTINED, why="at fault")
         return GroupView(
             name="g",
             revision=REVISION,
@@ -191,7 +202,7 @@ class Core:
             turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN),
             tickets=tuple(sorted(tickets, key=lambda kept: kept.create)),
             nodes=nodes,
-            jobs={name: Kept(name, bad, 1, 1) for name, out in zip(self.jobs, state.quarantined, strict=True) if out},
+            jobs={name: Kept(name, BAD, 1, 1) for name, out in zip(self.jobs, state.quarantined, strict=True) if out},
             passed=passed,
         )
 
@@ -221,14 +232,18 @@ class Core:
             holder=holder,
             resident=resident,
             incoming=incoming if turn.switching else None,
-            nodes=self.nodes,
+            nodes=tuple(node for node in self.nodes if node not in turn.out),
             generation=SPEC,
             attempt=turn.attempt,
             blocked=Blocked("said", turn.blocked, turn.blamed, turn.killing) if turn.blocked else None,
             pinned=Pinned(turn.pinned, "said", changed) if turn.pinned else None,
             paused=turn.paused,
             kill=turn.kill,
+            unrestored=Unrestored(turn.unrestored, turn.unrestored_job, BAD.why) if turn.unrestored else None,
         )
+
+    def _processes(self, recorded: tuple[int, ...]) -> Processes:
+        return Processes(jobs=tuple(JobProcesses(self.jobs[job], (ProcessRecord(),)) for job in recorded))
 
     def _ticket(self, job: int, session: int, state: str, current: bool) -> Ticket:
         return Ticket(
@@ -254,9 +269,11 @@ class Core:
 
     def _effect(self, view: GroupView, decision: Decision) -> Effect:
         after = decision.turn
-        told = {self._directive(one) for one in decision.directives.values()}
+        in_force = after.nodes if after else self.nodes
+        told = {self._directive(one) for node, one in decision.directives.items() if node in in_force}
         assert len(told) <= 1, "all nodes are told alike where none is leaving"
         assert not (decision.claim or decision.unclaim or decision.forget or decision.remove_group)
+        apart = {node: one for node, one in decision.directives.items() if node not in in_force}
         return Effect(
             guards=self._guards(view, decision),
             turn=self._turn_state(after) if after else None,
@@ -264,7 +281,10 @@ class Core:
             new_token=after is not None and after.token != TOKEN,
             tickets=tuple(self._change(change) for change in decision.tickets),
             directive=told.pop() if told else None,
-            quarantined=tuple(self.jobs.index(job) for job in decision.health),
+            health=tuple(
+                (self.jobs.index(job), record.health is Health.QUARANTINED) for job, record in decision.health.items()
+            ),
+            apart=tuple((self.nodes.index(node), self._directive(one)) for node, one in apart.items()),
         )
 
     def _guards(self, view: GroupView, decision: Decision) -> Guards:
@@ -272,6 +292,7 @@ class Core:
         turn = empty = False
         tickets: dict[int, int] = {}
         health: dict[int, int] = {}
+        away: list[int] = []
         written = transaction(KEYS, view, decision)
         for compare in written.compares:
             place = KEYS.place(compare.key)
@@ -281,13 +302,15 @@ class Core:
                 turn = True
             elif place is not None and place.kind is Kind.TICKET:
                 tickets[self.jobs.index(place.name)] = compare.number - 60 if compare.number else 0
+            elif place is not None and place.kind is Kind.AGENT:
+                away.append(self.nodes.index(place.node))
             elif place is not None and place.kind is Kind.JOB:
                 health[self.jobs.index(place.name)] = compare.number
         for op in written.ops:
             place = KEYS.place(op.key)
             if isinstance(op, Put) and place and place.kind is Kind.TICKET and not (op.lease or op.ignore_lease):
                 raise LeaseLost(decision.why)
-        return Guards(turn, tuple(sorted(tickets.items())), tuple(sorted(health.items())), empty)
+        return Guards(turn, tuple(sorted(tickets.items())), tuple(sorted(health.items())), empty, tuple(away))
 
     def _change(self, change: object) -> TicketChange:
         match change:
@@ -305,6 +328,7 @@ class Core:
     def _turn_state(self, turn: Turn) -> TurnState:
         resident, incoming = turn.resident or Resident(), turn.incoming or Incoming()
         holder, blocked, pinned = turn.holder or Holder(), turn.blocked or Blocked(), turn.pinned or Pinned()
+        unrestored = turn.unrestored or Unrestored()
         return TurnState(
             phase=turn.phase.name,
             holder=holder.job,
@@ -326,6 +350,9 @@ class Core:
             pin_changed=bool(pinned.job) and pinned.processes_revision < PROCESSES,
             kill=turn.kill,
             paused=turn.paused,
+            out=tuple(node for node in self.nodes if node not in turn.nodes),
+            unrestored=unrestored.node,
+            unrestored_job=unrestored.job,
         )
 
     def _directive(self, told: Directive) -> DirectiveState:
@@ -338,6 +365,11 @@ class Core:
             _life(told.lost_process),
             _life(told.on_process),
         )
+
+
+def _recorded(node: model.NodeState) -> tuple[int, ...]:
+    """The jobs with processes on record. Nobody asks while the agent is there."""
+    return () if node.registered else tuple(job for job, process in enumerate(node.processes) if process)
 
 
 def _process(job: int, life: int) -> Process:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.explore.etcd import settled
 from chaos.explore.faults import Budget
-from chaos.explore.state import LOST, LOST_UNDER_COMMIT, Process, Snapshot, State
+from chaos.explore.state import LOST, LOST_UNDER_COMMIT, Process, Snapshot, State, in_force
 
 
 def requests(state: State, budget: Budget) -> Iterator[tuple[int, str, str]]:
@@ -48,7 +48,7 @@ def events(state: State, jobs: tuple[str, ...], budget: Budget) -> Iterator[tupl
             )
         if budget.left(state, "die"):
             yield f"{name}: its client dies", _ended(state, job, name, died=True, faults=budget.spent(state, "die"))
-        bare = any(node.processes[job] is None for node in state.nodes)
+        bare = any(node.processes[job] is None and in_force(state.turn, n) for n, node in enumerate(state.nodes))
         if ticket.state == "GRANTED" and ticket.current and bare:
             yield f"{name}: starts its processes", _started(state, job, ticket.session)
 
@@ -68,11 +68,11 @@ def _ended(state: State, job: int, name: str, *, died: bool, faults: tuple[int, 
 
 
 def _started(state: State, job: int, session: int) -> State:
-    """A job that was granted the turn starts what it has not got (protocol rule 9)."""
+    """A job that was granted the turn starts what it has not got (protocol rule 9), on the nodes in force."""
     nodes = tuple(
         node._replace(processes=(*node.processes[:job], Process("RUNNING", session), *node.processes[job + 1 :]))
-        if node.processes[job] is None
+        if node.processes[job] is None and in_force(state.turn, place)
         else node
-        for node in state.nodes
+        for place, node in enumerate(state.nodes)
     )
     return state._replace(nodes=nodes)

@@ -13,12 +13,14 @@ from typing import Any
 import coordinator.decide.commands as commands_module
 import coordinator.decide.committing as committing_module
 import coordinator.decide.core as core_module
+import coordinator.decide.drop as drop_module
 import coordinator.decide.held as held_module
 import coordinator.decide.idle as idle_module
 import coordinator.decide.numbers as numbers_module
 import coordinator.decide.preparing as preparing_module
 import coordinator.decide.queue as queue_module
 import coordinator.decide.releasing as releasing_module
+import coordinator.decide.restores as restores_module
 import coordinator.decide.spec as spec_module
 import coordinator.decide.switch as switch_module
 
@@ -29,6 +31,8 @@ MODULES: tuple[ModuleType, ...] = (
     preparing_module,
     committing_module,
     releasing_module,
+    restores_module,
+    drop_module,
     switch_module,
     spec_module,
     queue_module,

@@ -8,6 +8,7 @@ from chaos.explore.state import (
     GONE,
     LATER,
     LOST,
+    DirectiveState,
     Effect,
     NodeState,
     Pending,
@@ -15,6 +16,7 @@ from chaos.explore.state import (
     TicketChange,
     TicketState,
     TurnState,
+    in_force,
 )
 
 
@@ -24,6 +26,8 @@ def holds(state: State, pending: Pending) -> bool:
         return False
     guards = pending.effect.guards
     if guards.queue_empty and any(state.tickets):
+        return False
+    if any(state.nodes[place].registered for place in guards.away):
         return False
     return all(state.tickets[change.job] for change in pending.effect.tickets if change.what in ("grant", "refuse"))
 
@@ -50,7 +54,7 @@ def write(state: State, effect: Effect) -> State:
     if effect.turn is not None:
         turn = effect.turn
         if effect.new_epoch:
-            passed = tuple(kind for kind in passed if kind not in ("answer", "backoff"))
+            passed = tuple(kind for kind in passed if kind not in ("answer", "backoff", "drop"))
         if effect.new_token:
             passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
             tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
@@ -61,13 +65,15 @@ def write(state: State, effect: Effect) -> State:
     for change in effect.tickets:
         tickets[change.job] = _ticket(tickets, change)
     quarantined = state.quarantined
-    if effect.quarantined:
-        quarantined = tuple(was or job in effect.quarantined for job, was in enumerate(quarantined))
+    if effect.health:
+        changed = dict(effect.health)
+        quarantined = tuple(changed.get(job, was) for job, was in enumerate(quarantined))
     if effect.directive is not None:
         directive = effect.directive
-        nodes = tuple(node._replace(current=False, answer=None) for node in nodes)
-        if directive.kind != "COMMIT":  # what was prepared for an earlier epoch, or given up, counts for nothing
-            nodes = tuple(node._replace(prepared="") for node in nodes)
+        nodes = tuple(_told(node, directive) if in_force(turn, n) else node for n, node in enumerate(nodes))
+    for place, alone in effect.apart:
+        told = nodes[place]._replace(current=False, answer=None, prepared="", apart=alone)
+        nodes = (*nodes[:place], told, *nodes[place + 1 :])
     after = state._replace(
         turn=turn,
         tickets=tuple(tickets),
@@ -89,6 +95,12 @@ def settled(state: State) -> State:
         if kept != state.pending:
             state = state._replace(pending=kept)
     return _blame(state)
+
+
+def _told(node: NodeState, directive: DirectiveState) -> NodeState:
+    node = node._replace(current=False, answer=None, apart=None)
+    # What was prepared for an earlier epoch, or given up, counts for nothing.
+    return node if directive.kind == "COMMIT" else node._replace(prepared="")
 
 
 def _ticket(tickets: list[TicketState | None], change: TicketChange) -> TicketState | None:

@@ -17,6 +17,7 @@ FAULTS: dict[str, str] = {
     "crash": "a replica dies between deciding and writing",
     "restart": "an agent dies, and is started again",
     "away": "the lease of a dead agent ends before it is started again",
+    "drop": "an agent stays away for so long that the group goes on without its node",
     "slow": "an agent does not answer PREPARE in the time allowed",
     "resist": "an outgoing job cannot be locked",
     "unfit": "the incoming job fails the checks of PREPARE",

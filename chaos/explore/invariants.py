@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.explore.state import Pending, State
+from chaos.explore.state import Pending, State, in_force
 
 if TYPE_CHECKING:
     from chaos.explore.world import World
@@ -51,9 +51,13 @@ def _check_held(world: World, state: State, granted: list[int]) -> None:
     holds = granted == [holder] and ticket is not None and ticket.current
     if not holds and world.core.decide(state).effect is None:
         raise Broken(5, f"{turn.holder} holds the turn without its ticket, and no replica does anything about it")
-    for name, node in zip(world.nodes, state.nodes, strict=True):
+    for place, (name, node) in enumerate(zip(world.nodes, state.nodes, strict=True)):
         for job, process in enumerate(node.processes):
             if process is None:
+                continue
+            if not in_force(turn, place):
+                if job == holder:
+                    raise Broken(8, f"{turn.holder} holds the turn and has a process on {name}, which was dropped")
                 continue
             if job != holder and process.state != "PARKED":
                 raise Broken(2, f"{turn.holder} holds the turn and {world.jobs[job]} is {process.state} on {name}")
@@ -77,6 +81,9 @@ def check_write(world: World, state: State, pending: Pending) -> None:
             raise Broken(10, f"{change.what} is about an older ticket of {world.jobs[change.job]} than it applies to")
     if after is None:
         return
+    for place, node in enumerate(state.nodes):
+        if node.registered and in_force(before, place) and not in_force(after, place):
+            raise Broken(10, f"{world.nodes[place]} is dropped, and its agent is there")
     if after.phase == "PREPARING" and (before.phase != "PREPARING" or effect.directive) and not effect.new_epoch:
         raise Broken(4, "a new switch has the epoch of an older one")
     if effect.directive and effect.directive.kind == "PREPARE" and effect.directive.kill:
@@ -97,7 +104,10 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
     if before.phase == "IDLE":
         if (before.resident, before.resident_job, before.ended) != ("JOB", after.holder, "CLEAN") or state.lost[holder]:
             raise Broken(14, f"{after.holder} is granted without a switch, and its last turn was lost")
-    elif any(node.answer is None or node.answer.outcome != "COMMITTED" for node in state.nodes):
+    elif any(
+        in_force(before, place) and (node.answer is None or node.answer.outcome != "COMMITTED")
+        for place, node in enumerate(state.nodes)
+    ):
         raise Broken(3, f"{after.holder} is granted, and not every node has committed")
     own = state.tickets[holder]
     for job, ticket in enumerate(state.tickets):

@@ -49,6 +49,14 @@ class TurnState(NamedTuple):
     pin_changed: bool = False
     kill: bool = False
     paused: bool = False
+    out: tuple[str, ...] = ()  # nodes that were dropped
+    unrestored: str = ""  # the node on which a restore failed last …
+    unrestored_job: str = ""  # … and whose; "" for several in a row
+
+
+def in_force(turn: TurnState, place: int) -> bool:
+    """Whether the node at this place has not been dropped."""
+    return f"n{place + 1}" not in turn.out
 
 
 class TicketState(NamedTuple):
@@ -59,7 +67,7 @@ class TicketState(NamedTuple):
 
 
 class DirectiveState(NamedTuple):
-    """What every node is told. They are told alike and at once."""
+    """What every node in force is told. They are told alike and at once."""
 
     kind: str
     on: str
@@ -97,6 +105,7 @@ class NodeState(NamedTuple):
     begun: bool = False  # COMMIT-BEGUN is in its journal
     saying: Answer | None = None
     answer: Answer | None = None  # in the ledger, to the current directive
+    apart: DirectiveState | None = None  # what it was told when it was dropped; in force it is told what all are told
     processes: tuple[Process | None, ...] = ()
     lasting: str = ""  # a fault that has come to stay
 
@@ -116,6 +125,7 @@ class Guards(NamedTuple):
     tickets: tuple[tuple[int, int], ...]  # (job, create revision; 0: absent)
     health: tuple[tuple[int, int], ...]
     queue_empty: bool
+    away: tuple[int, ...] = ()  # nodes whose agent must not be registered
 
 
 class Effect(NamedTuple):
@@ -126,8 +136,9 @@ class Effect(NamedTuple):
     new_epoch: bool
     new_token: bool
     tickets: tuple[TicketChange, ...]
-    directive: DirectiveState | None
-    quarantined: tuple[int, ...]
+    directive: DirectiveState | None  # for every node in force
+    health: tuple[tuple[int, bool], ...]  # for each job whose record changes: whether it is quarantined
+    apart: tuple[tuple[int, DirectiveState], ...] = ()
 
 
 class Pending(NamedTuple):

@@ -101,11 +101,11 @@ class World:
         for place in range(len(state.nodes)):
             yield from self._agent(state, place)
         for kind in sorted(wait.kind.value for wait in decided.waits):
-            slow = kind == "answer"
-            if kind not in state.passed and (not slow or self.budget.left(state, "slow")):
-                faults = self.budget.spent(state, "slow") if slow else state.faults
+            fault = {"answer": "slow", "drop": "drop"}.get(kind, "")
+            if kind not in state.passed and (not fault or self.budget.left(state, fault)):
+                faults = self.budget.spent(state, fault) if fault else state.faults
                 passed = tuple(sorted({*state.passed, kind}))
-                inside = not slow and not self.size.lasting
+                inside = not fault and not self.size.lasting
                 yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), inside)
         for what, after in clients.events(state, self.jobs, self.budget):
             yield Next(what, after, inside=False)
@@ -147,7 +147,7 @@ class World:
             LOST if was or (ticket and ticket.state == "GRANTED") else 0
             for ticket, was in zip(state.tickets, state.lost, strict=True)
         )
-        nodes = tuple(node._replace(current=False, answer=None, prepared="") for node in state.nodes)
+        nodes = tuple(node._replace(current=False, answer=None, prepared="", apart=None) for node in state.nodes)
         old = state._replace(
             turn=snapshot.turn,
             tickets=snapshot.tickets,
@@ -170,6 +170,8 @@ class World:
             nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
             faults = self.budget.spent(state, fault) if fault else state.faults
             moved = state._replace(nodes=nodes, faults=faults)
+            if after.registered and not node.registered:  # an absence that has ended is another one when it comes again
+                moved = moved._replace(passed=tuple(one for one in moved.passed if one != "drop"))
             if node.answer is None and after.answer and after.answer.outcome in ("PREPARED", "COMMITTED"):
                 moved = _records_changed(moved)
             yield Next(f"{name}: {what}", moved, inside=not fault)

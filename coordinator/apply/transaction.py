@@ -57,6 +57,7 @@ def transaction(keys: Keys, view: GroupView, decision: Decision) -> Transaction:
     for node, device in decision.unclaim:
         compares.append(created_at(keys.claim(node, device), view.node(node).claims[device].create))
         ops.append(Delete(keys.claim(node, device)))
+    compares += [absent(keys.agent(node)) for node in decision.absent]
     for node in decision.forget:
         ops += [Delete(key(node, view.name)) for key in (keys.directive, keys.ack, keys.processes)]
         ops.append(delete_prefix(keys.registered(node, view.name, "")))

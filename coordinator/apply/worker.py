@@ -150,7 +150,9 @@ class GroupWorker:
         """Start a timer for each new wait, end those that are not wanted any more."""
         turn = view.turn.value if view.turn else None
         current = (turn.epoch, turn.token) if turn else ()
-        self._passed = frozenset(wait for wait in self._passed if wait.key in current)
+        self._passed = frozenset(
+            wait for wait in self._passed if wait.key in current and not view.node(wait.node).agent
+        )
         for wait in [wait for wait in self._timers if wait not in verdict.waits]:
             self._timers.pop(wait).cancel()
         loop = asyncio.get_running_loop()

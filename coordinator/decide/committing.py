@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Grant, Verdict
+from coordinator.decide.drop import held_up
 from coordinator.decide.numbers import next_token
+from coordinator.decide.queue import passed_over
+from coordinator.decide.restores import exonerated, nodes_fault, still_doubted
 from coordinator.decide.switch import (
     all_say,
     answers,
@@ -34,12 +37,14 @@ from ledger.records import (
     Fault,
     Holder,
     Incoming,
+    Job,
     Outcome,
     Phase,
     Pinned,
     Resident,
     ResidentKind,
     Turn,
+    Unrestored,
 )
 
 KILL_AT_ATTEMPT = 2
@@ -62,9 +67,10 @@ def committing(view: GroupView) -> Verdict:
     missing = [node for node in turn.nodes if node not in acks]
     gone = [node for node in missing if view.node(node).agent is None]
     note = f"{len(acks)} of {len(turn.nodes)} nodes have committed {incoming.job or 'nobody'}."
-    if gone:
-        note += f" The agent of {gone[0]} is away: the switch is finished when it is back."
-    return Verdict(note=note)
+    if not gone:
+        return Verdict(note=note)
+    note += f" The agent of {gone[0]} is away: the switch is finished when it is back."
+    return held_up(view, turn, gone[0], note)
 
 
 def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
@@ -80,6 +86,7 @@ def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
         kill=False,
         resident=_now_resident(turn, incoming),
         pinned=turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes)),
+        unrestored=still_doubted(turn, acks),
     )
     ticket = incoming_ticket(view, turn)
     if ticket is None:
@@ -101,6 +108,7 @@ def _finished(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> Decision:
         token=token,
         holder=Holder(ticket.name, ticket.value.session, ticket.value.process),
         resident=Resident(ResidentKind.JOB, ticket.name),
+        passed_over=passed_over(view, done, ticket),
     )
     grant = Grant(ticket.name, ticket.create, token, restored, lost)
     return Decision(f"All nodes have committed: {ticket.name} is on.", held, (grant,), forget=turn.leaving)
@@ -144,6 +152,11 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
     if incoming.job and (ack.fault is Fault.INCOMING or ack.failure is not Failure.NONE):
         ticket = incoming_ticket(view, turn)
         again = unpinned(again, incoming.job)
+        if ack.failure is Failure.NOT_RESTORED and nodes_fault(turn, node, incoming.job):
+            blamed = replace(again, unrestored=Unrestored(node))
+            return _pause(view, blamed, turn, node, ack, health=exonerated(view, turn))
+        if ack.failure is Failure.NOT_RESTORED:
+            again = replace(again, unrestored=Unrestored(node, incoming.job, said))
         following = next_head(view, again, beside=incoming.job)
         return begin(
             view,
@@ -158,8 +171,10 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
     return _pause(view, again, turn, node, ack)
 
 
-def _pause(view: GroupView, again: Turn, turn: Turn, node: str, ack: Ack) -> Decision:
+def _pause(
+    view: GroupView, again: Turn, turn: Turn, node: str, ack: Ack, *, health: Mapping[str, Job] | None = None
+) -> Decision:
     """IDLE and half switched: nobody is served, and the next switch waits for the node's event or a while."""
     blocked = blame(view, turn, node, ack.why)
     idle = replace(again, phase=Phase.IDLE, incoming=None, kill=False, blocked=blocked)
-    return Decision(f"The commit failed again ({node}: {ack.why}): prepare anew later.", idle)
+    return Decision(f"The commit failed again ({node}: {ack.why}): prepare anew later.", idle, health=health or {})

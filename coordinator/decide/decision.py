@@ -17,15 +17,20 @@ class WaitKind(Enum):
     BACKOFF = "backoff"  # before a refused switch is tried again
     GRACE = "grace"  # in which a lost holder may still resist
     HOLD = "hold"  # the longest that a turn may last, by the group's policy
+    DROP = "drop"  # for an agent that is away, before the group goes on without its node
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait of ``ms`` milliseconds. ``key`` names the occasion, so that another occasion is another wait."""
+    """A wait of ``ms`` milliseconds. ``key`` names the occasion, so that another occasion is another wait.
+
+    With ``node`` it is a wait for that node's agent, and over without having passed when the agent is there.
+    """
 
     kind: WaitKind
     key: int
     ms: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class Decision:
         queue_empty: the queue must be empty.
         claim: devices to be claimed, by node; each must be free.
         unclaim: devices to be given up, by node.
+        absent: nodes whose agent must still be away.
         forget: nodes on which the group's directive, acknowledgement and processes are deleted.
         remove_group: the group goes, with all that is its own.
     """
@@ -94,6 +100,7 @@ class Decision:
     queue_empty: bool = False
     claim: tuple[tuple[str, str], ...] = ()
     unclaim: tuple[tuple[str, str], ...] = ()
+    absent: tuple[str, ...] = ()
     forget: tuple[str, ...] = ()
     remove_group: bool = False
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from coordinator.decide.committing import KILL_AT_ATTEMPT
 from coordinator.decide.decision import Decision, Grant, Remove, Verdict, Wait, WaitKind
+from coordinator.decide.drop import held_up, returned
 from coordinator.decide.numbers import next_token
-from coordinator.decide.queue import head_of
+from coordinator.decide.queue import head_of, passed_over
 from coordinator.decide.spec import claims_missing, deleted, respecified
 from coordinator.decide.switch import (
     away,
@@ -57,8 +58,8 @@ def idle(view: GroupView) -> Verdict:
     if view.spec is None or view.spec.value.deleting:
         return deleted(view, turn)
     if view.spec.mod == turn.generation:
-        unclaimed = claims_missing(view, view.spec)
-        return unclaimed if unclaimed is not None else _in_order(view, turn, view.spec)
+        first = claims_missing(view, view.spec) or returned(view, turn, view.spec.value)
+        return first if first is not None else _in_order(view, turn, view.spec)
     change = respecified(view, turn, view.spec)
     if change.decision is not None:
         return change
@@ -108,7 +109,7 @@ def _serve(view: GroupView, turn: Turn) -> Verdict:
     if held_back is not None:
         return held_back
     if (missing := away(view, turn)) is not None:
-        return Verdict(waits=frozenset(waits), note=f"Blocked by {missing}: its agent is away.")
+        return held_up(view, turn, missing, f"Blocked by {missing}: its agent is away.", frozenset(waits))
     on = incoming_for(None if desperate else head)
     if turn.pinned and mixed and head is None and not kill:
         on = Incoming(turn.pinned.job)  # half switched: it is put back
@@ -120,7 +121,7 @@ def _free_path(view: GroupView, turn: Turn, head: Kept[Ticket]) -> Decision:
     """The head is able to run already, and ended its last turn cleanly: nothing has to move."""
     token = next_token(view, turn)
     holder = Holder(head.name, head.value.session, head.value.process)
-    held = replace(turn, phase=Phase.HELD, token=token, holder=holder)
+    held = replace(turn, phase=Phase.HELD, token=token, holder=holder, passed_over=passed_over(view, turn, head))
     return Decision(f"{head.name} is still on: granted.", held, (Grant(head.name, head.create, token),))
 
 

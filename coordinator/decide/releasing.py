@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.decide.decision import Decision, Verdict
+from coordinator.decide.drop import held_up
 from coordinator.decide.switch import all_say, answers, overtaken, release, unknown
 from coordinator.decide.view import GroupView
 from ledger.records import Outcome, Phase
@@ -28,4 +29,5 @@ def releasing(view: GroupView) -> Verdict:
     missing = next((node for node in turn.nodes if node not in acks and view.node(node).agent is None), None)
     if missing is None:
         return Verdict(note="The switch is being released.")
-    return Verdict(note=f"Blocked by {missing}: its agent is away, and may have begun the switch that is released.")
+    note = f"Blocked by {missing}: its agent is away, and may have begun the switch that is released."
+    return held_up(view, turn, missing, note)

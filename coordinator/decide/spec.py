@@ -51,7 +51,9 @@ def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
         blocked=None,
         pinned=None,
     )
-    return Verdict(Decision("The new spec is adopted; a switch will show who is on.", after, spec_mod=spec.mod))
+    why = "The new spec is adopted; a switch will show who is on."
+    dropped = tuple(node for node in sorted(view.nodes) if node not in after.nodes)  # and not wanted back
+    return Verdict(Decision(why, after, spec_mod=spec.mod, forget=dropped))
 
 
 def deleted(view: GroupView, turn: Turn) -> Verdict:

@@ -214,6 +214,12 @@ def refuse_quarantined(ticket: Kept[Ticket], why: str) -> Refuse:
     return Refuse(ticket.name, ticket.create, "JOB_QUARANTINED", why)
 
 
+def clear(view: GroupView, turn: Turn, node: str) -> Directive:
+    """COMMIT of nobody, for one node that is not in force: its agent prepares by itself before it commits."""
+    alone = replace(turn, nodes=(node,), leaving=(), incoming=NOBODY, kill=may_kill(view))
+    return _tell(view, alone, DirectiveKind.COMMIT, defaults.commit_ms(policy_of(view)))[node]
+
+
 def _tell(view: GroupView, turn: Turn, kind: DirectiveKind, allowed_ms: int) -> dict[str, Directive]:
     resident, incoming = resident_of(turn), turn.incoming or NOBODY
     lost = resident.ended is Ended.LOST

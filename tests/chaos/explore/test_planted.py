@@ -18,6 +18,7 @@ import coordinator.apply.transaction
 import coordinator.decide.commands
 import coordinator.decide.committing
 import coordinator.decide.core
+import coordinator.decide.drop
 import coordinator.decide.held
 import coordinator.decide.idle
 import coordinator.decide.preparing
@@ -139,6 +140,34 @@ def _pin_sees_a_change(right: Any) -> Any:
     return finished
 
 
+def _dropped_for_nothing(_right: Any) -> Any:
+    """Whoever has processes on a dropped node is served on the others as if it had none."""
+    return lambda view, job, why: {}
+
+
+def _drop_not_compared(right: Any) -> Any:
+    """A node is dropped although its agent has come back in between."""
+
+    def drop(view: Any, turn: Turn, node: str) -> Decision:
+        return replace(right(view, turn, node), absent=())
+
+    return drop
+
+
+def _back_as_if_nothing(right: Any) -> Any:
+    """A node is taken back, and who was on before is believed to be on there too."""
+
+    def returned(view: Any, turn: Turn, spec: Any) -> Verdict | None:
+        found: Verdict | None = right(view, turn, spec)
+        if found is None or found.decision is None or found.decision.turn is None:
+            return found
+        return replace(
+            found, decision=replace(found.decision, turn=replace(found.decision.turn, resident=turn.resident))
+        )
+
+    return returned
+
+
 def _nothing_to_repair(right: Any) -> Any:
     """A restored turn is believed."""
 
@@ -156,6 +185,7 @@ def _old_token(right: Any) -> Any:
 
 DECIDE, TRANSACTION = coordinator.decide, coordinator.apply.transaction
 EXPIRE, UNSAVED, RESTORED = {"expire": 1}, {"unsaved": 1, "cancel": 1}, {"restored": 1}
+DROP = {"restart": 1, "away": 1, "drop": 1}
 BUGS = [
     Planted("the turn's revision is not compared", TRANSACTION, "_turn", _turn_not_compared, {10}, {}, 2),
     Planted("tickets' revisions are not compared", TRANSACTION, "_tickets", _tickets_not_compared, {10, 14}, EXPIRE),
@@ -172,6 +202,16 @@ BUGS = [
     Planted("a grant has the last one's token", DECIDE.commands, "next_token", _old_token, {4}),
     Planted(
         "a pin ends by itself", DECIDE.committing, "_finished", _pin_sees_a_change, {15}, {"unsaved": 1}, lasting=True
+    ),
+    Planted("a drop quarantines nobody", DECIDE.drop, "quarantine", _dropped_for_nothing, {8}, DROP),
+    Planted("a drop does not compare the agent", DECIDE.drop, "_drop", _drop_not_compared, {10}, DROP),
+    Planted(
+        "a node is back as if nothing had happened",
+        DECIDE.idle,
+        "returned",
+        _back_as_if_nothing,
+        {2},
+        DROP | {"refuse": 1},
     ),
     Planted("a restored turn is believed", chaos.explore.bridge, "restored", _nothing_to_repair, {2, 14}, RESTORED),
 ]
