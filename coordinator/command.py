@@ -17,11 +17,9 @@ from coordinator.serve import tracing
 from coordinator.serve.security import ServerTls
 from coordinator.serve.server import CoordinatorServer, PortInUse, Settings, new_replica_id
 from ledger.errors import BadName
-from ledger.etcd import Security
 from ledger.etcd.errors import EtcdError
-from ledger.keys import DEFAULT_PREFIX, check_name
-
-PASSWORD = "TIMESLICE_ETCD_PASSWORD"
+from ledger.keys import check_name
+from ledger.options import ENDPOINTS, PASSWORD, add_store_options, store_from
 
 _EPILOG = f"""\
 examples:
@@ -35,6 +33,7 @@ to another replica, finishes what is being written, and ends with status 0. The 
 read again when they have changed; connections that are open go on.
 
 environment:
+  {ENDPOINTS}       etcd's members, where no --etcd is given
   {PASSWORD}        the password of --etcd-user, where no file is given
   OTEL_EXPORTER_OTLP_ENDPOINT    where to send traces to; none are made without it
 
@@ -58,7 +57,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--etcd", required=True, metavar="H:P[,H:P]", help="etcd's members, comma separated")
     add(
         "--listen",
         default="127.0.0.1:7400",
@@ -66,16 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to serve; port 0 takes a free one (%(default)s)",
     )
     add("--advertise", default="", metavar="A:P", help="the address that clients reach it by (as it listens)")
-    add("--prefix", default=DEFAULT_PREFIX, help="of all keys in etcd (%(default)s)")
     add("--replica-id", default="", metavar="NAME", help="unique among the replicas (made up)")
     add("--drain-seconds", type=float, default=10.0, metavar="S", help="for writes in flight at the end (%(default)s)")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(%(default)s)")
-    etcd = parser.add_argument_group("how etcd is reached").add_argument
-    etcd("--etcd-ca", type=Path, metavar="PEM", help="the authority that signed etcd's certificate")
-    etcd("--etcd-cert", type=Path, metavar="PEM", help="certificate to show to etcd")
-    etcd("--etcd-key", type=Path, metavar="PEM", help="its key")
-    etcd("--etcd-user", metavar="NAME", help="the login, where etcd asks for one")
-    etcd("--etcd-password-file", type=Path, metavar="FILE", help=f"its password (or in {PASSWORD})")
+    add_store_options(parser)
     tls = parser.add_argument_group("how clients reach it").add_argument
     tls("--tls-cert", type=Path, metavar="PEM", help="certificate to show to clients")
     tls("--tls-key", type=Path, metavar="PEM", help="its key")
@@ -118,25 +110,19 @@ async def serve(settings: Settings) -> None:
 
 def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
     """The settings that the arguments mean. Raises ValueError, BadName, OSError (the password's file)."""
-    password = None
-    if args.etcd_password_file is not None:
-        password = args.etcd_password_file.read_text(encoding="utf-8").rstrip("\n")
-    elif args.etcd_user is not None:
-        password = environ.get(PASSWORD)
     if (args.tls_cert is None) != (args.tls_key is None) or (args.tls_ca is not None and args.tls_cert is None):
         raise ValueError("--tls-cert and --tls-key belong together, and --tls-ca needs both.")
     if args.token_file is not None and args.tls_cert is None:
         raise ValueError("--token-file needs --tls-cert: without TLS anybody on the way could read the tokens.")
     if args.drain_seconds < 0:
         raise ValueError("--drain-seconds cannot be below 0.")
-    if not args.prefix.startswith("/"):
-        raise ValueError("--prefix begins with a slash.")
+    store = store_from(args, environ)
     return Settings(
-        etcd=tuple(filter(None, args.etcd.split(","))),
+        etcd=store.endpoints,
         listen=args.listen,
         advertise=args.advertise,
-        prefix=args.prefix,
-        security=Security(args.etcd_ca, args.etcd_cert, args.etcd_key, args.etcd_user, password),
+        prefix=store.prefix,
+        security=store.security,
         tls=ServerTls(args.tls_cert, args.tls_key, args.tls_ca) if args.tls_cert is not None else None,
         token_file=args.token_file,
         replica_id=check_name("replica", args.replica_id) if args.replica_id else new_replica_id(),

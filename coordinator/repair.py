@@ -37,7 +37,7 @@ class ReplicasRunning(LedgerError):
     def __init__(self, replicas: tuple[str, ...]) -> None:
         super().__init__(f"Replicas are running: {', '.join(replicas)}.")
         self.replicas = replicas
-        self.next_step = "Stop them all, wait until their registrations have ended (5 s), then repair."
+        self.next_step = "Stop them all, wait until their registrations have ended (10 s), then repair."
 
 
 class LostRace(LedgerError):

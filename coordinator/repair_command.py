@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _repair(args: argparse.Namespace) -> int:
     try:
-        client, keys = store_from(args)
+        client, keys = store_from(args).open()
         async with client:
             done = await repair_restored(client, keys)
     except (LedgerError, EtcdError, ValueError, OSError) as error:

@@ -37,18 +37,23 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+def target_of(address: str, security: Security) -> tuple[str, bool]:
+    """What to connect to for the endpoint `address`, and whether by TLS. Raises ValueError if it is none."""
+    scheme, _, rest = address.rpartition("://")
+    if scheme not in ("", "http", "https") or not rest.rpartition(":")[2].rstrip("/").isdecimal():
+        raise ValueError(f"{address!r} is no endpoint; write host:port, http://host:port or https://host:port")
+    if scheme == "http" and security.has_tls_files:
+        raise ValueError(f"{address!r} is without TLS, but TLS files were given")
+    return rest.rstrip("/"), scheme == "https" or security.has_tls_files
+
+
 class Endpoint:
     """One member's client address, `[http[s]://]host:port`, and the channel to it."""
 
     def __init__(self, address: str, security: Security) -> None:
-        scheme, _, rest = address.rpartition("://")
-        if scheme not in ("", "http", "https") or not rest.rpartition(":")[2].rstrip("/").isdecimal():
-            raise ValueError(f"{address!r} is no endpoint; write host:port, http://host:port or https://host:port")
-        if scheme == "http" and security.has_tls_files:
-            raise ValueError(f"{address!r} is without TLS, but TLS files were given")
         self.address = address
-        target = rest.rstrip("/")
-        if scheme == "https" or security.has_tls_files:
+        target, by_tls = target_of(address, security)
+        if by_tls:
             credentials = security.channel_credentials()
             self._channel = grpc.aio.secure_channel(target, credentials, list(_OPTIONS))
         else:

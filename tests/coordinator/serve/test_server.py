@@ -314,6 +314,8 @@ async def test_a_killed_replica_loses_no_place_and_no_turn(world: World, child: 
     [
         (["--tls-cert", "x"], "--tls-cert and --tls-key"),
         (["--etcd-user", "u"], "password"),
+        (["--etcd", "nonsense"], "no endpoint"),
+        (["--etcd", "127.0.0.1:1,"], "no endpoint"),
         (["--prefix", "x"], "slash"),
         (["--replica-id", "R!"], "no name"),
         (["--etcd-password-file", "/does/not/exist"], "No such file"),
