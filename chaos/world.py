@@ -44,7 +44,7 @@ _HOST_MEMORY = 1 << 40
 # The lines by which each kind of process says that it is ready.
 _DEVICE = "^simulated devices serve"
 _REPLICA = "^coordinator .* serves"
-_AGENT = "is registered; incarnation"
+_AGENT = "^agent .* serves"
 _HISTORY = "^history records"
 
 

@@ -20,6 +20,7 @@ from ledger.etcd import EtcdClient
 from ledger.index import Index
 from ledger.keys import Keys, Kind, check_name
 from ledger.records import Agent, Device, GroupEpoch, Process, Processes
+from ledger.release import release
 from ledger.view import Changes, LedgerView
 from nodeagent import plan, procfs
 from nodeagent.backends.base import BackendError
@@ -38,7 +39,6 @@ _log = logging.getLogger(__name__)
 
 _DEVICES_WITHIN = 60.0
 _VIEW_WITHIN = 30.0
-RELEASE = "0.1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,8 @@ class NodeAgent:
 
     async def work(self, stop: asyncio.Event) -> None:
         """Obey until ``stop`` is set; then end the driver calls in flight and deregister. Raises CannotKill."""
-        await self.registration.revoke_old()
+        if not await _unless(stop, self.registration.revoke_old()):
+            return
         self._spawn(self._start_view())
         self._spawn(self.registration.run())
         self._spawn(_set(stop, self._failed))
@@ -198,7 +199,12 @@ class NodeAgent:
     def _begin(self, group: str) -> None:
         switch = Switch(group, self.backend, self._journal, self.config.memory)
         self.workers[group] = Worker(group, switch, self._journal, self._store, self, self._keep_warm)
-        self._spawn(self.workers[group].run())
+        self._spawn(self._serve(group))
+
+    async def _serve(self, group: str) -> None:
+        await self.workers[group].run()
+        del self.workers[group]
+        self._warm.pop(group, None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the others. Its failure ends the agent; its end does not."""
@@ -237,7 +243,7 @@ class NodeAgent:
             devices=tuple(self.devices),
             host_memory_bytes=self.config.memory.total(),
             highest=tuple(GroupEpoch(name, one.highest) for name, one in sorted(groups)),
-            release=RELEASE,
+            release=release(),
             parked_means_stopped=self.backend.parked_means_stopped,
         )
 

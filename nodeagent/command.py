@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.errors import LedgerError
-from ledger.options import add_store_options, store_from
-from nodeagent.agent import AgentConfig, run_agent
+from ledger.errors import BadName, LedgerError
+from ledger.options import Store, add_store_options, store_from
+from nodeagent.agent import AgentConfig, NodeAgent, run_agent
 from nodeagent.backends.base import BackendError
 from nodeagent.backends.drivers import DriverChoice
 from nodeagent.errors import AgentError
@@ -74,30 +76,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT. The exit status: 0; 1 for an error, which is printed; 2 for wrong options."""
+    """Run until SIGTERM or SIGINT. The exit status: 0; 1 for an error, which is printed; 2 for wrong options.
+
+    Once the agent is registered one line on the standard output says so: ``agent NODE serves DEVICE, …``.
+    """
     logging.basicConfig(
         level=logging.DEBUG if args.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    if args.backend == "sim" and args.sim_socket is None:
-        print("--backend sim needs --sim-socket.", file=sys.stderr)
+    try:
+        config = _config(args, store_from(args))
+    except (ValueError, OSError, BadName) as error:
+        print(f"timeslice agent: {error}", file=sys.stderr)
         return 2
     try:
-        asyncio.run(_run(args))
-    except (AgentError, BackendError, CannotKill, LedgerError, OSError, ValueError) as error:
+        asyncio.run(_run(config, args.listen))
+    except (AgentError, BackendError, CannotKill, LedgerError, OSError) as error:
         print(f"The agent of {args.node} cannot go on. {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _run(args: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    config = AgentConfig(
+def _config(args: argparse.Namespace, store: Store) -> AgentConfig:
+    """Raises ValueError or BadName for what cannot be meant."""
+    if args.backend == "sim" and args.sim_socket is None:
+        raise ValueError("--backend sim needs --sim-socket.")
+    return AgentConfig(
         node=args.node,
-        open_store=lambda: store_from(args),
+        open_store=store.open,
         driver=DriverChoice(args.backend, str(args.sim_socket or "")),
         state_dir=args.state_dir,
         baseline_bytes=_BASELINE[args.backend] if args.baseline_bytes is None else args.baseline_bytes,
@@ -105,4 +112,27 @@ async def _run(args: argparse.Namespace) -> None:
         ttl=args.ttl,
         address=args.listen or "",
     )
-    await run_agent(config, stop, serving(args.listen))
+
+
+async def _run(config: AgentConfig, listen: str | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    @contextlib.asynccontextmanager
+    async def beside(agent: NodeAgent) -> AsyncIterator[None]:
+        async with serving(listen)(agent):
+            ready = asyncio.create_task(_say_ready(agent), name="says that it is ready")
+            try:
+                yield
+            finally:
+                ready.cancel()
+                await asyncio.gather(ready, return_exceptions=True)
+
+    await run_agent(config, stop, beside)
+
+
+async def _say_ready(agent: NodeAgent) -> None:
+    await agent.registration.first.wait()
+    devices = ", ".join(one.uuid for one in agent.devices) or "no devices"
+    print(f"agent {agent.config.node} serves {devices}", flush=True)

@@ -12,7 +12,7 @@ from ledger.etcd import EtcdClient, OwnedLease
 from ledger.etcd.errors import EtcdError
 from ledger.etcd.txn import Get, Put, absent
 from ledger.records import Agent
-from nodeagent.errors import AlreadyRegistered
+from nodeagent.errors import AlreadyRegistered, JournalUnwritable
 from nodeagent.journal import Journal
 
 _log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ class Registration:
 
     Attributes:
         incarnation: the create revision of the agent's key; 0 while it is not registered.
+        first: set once the agent has been registered for the first time.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Registration:
         ttl: int,
     ) -> None:
         self.incarnation = 0
+        self.first = asyncio.Event()
         self._client, self._key, self._node, self._journal = client, key, node, journal
         self._record, self._changed, self._ttl = record, changed, ttl
         self._lease: OwnedLease | None = None
@@ -53,7 +55,7 @@ class Registration:
                 await self._client.revoke(lease)
                 self._journal.set_lease(0)
                 return
-            except EtcdError as error:
+            except (EtcdError, JournalUnwritable) as error:
                 _log.warning("The old registration of node %s cannot be ended yet: %s", self._node, error)
                 await asyncio.sleep(_PAUSE)
 
@@ -64,7 +66,7 @@ class Registration:
             self._restarted = False
             try:
                 await self._register()
-            except (EtcdError, AlreadyRegistered) as error:
+            except (EtcdError, AlreadyRegistered, JournalUnwritable) as error:
                 _log.warning("Node %s is not registered: %s", self._node, error)
                 await self._drop()
                 # Woken when the key in the way has gone.
@@ -103,6 +105,7 @@ class Registration:
                 raise AlreadyRegistered(self._node)
             self.incarnation = found[0].create_revision
         _log.info("Node %s is registered; incarnation %d.", self._node, self.incarnation)
+        self.first.set()
         self._changed()
 
     async def _ended(self) -> None:
@@ -113,8 +116,10 @@ class Registration:
             while not lost.done() and not self._gone():
                 self._told.clear()
                 told = asyncio.create_task(self._told.wait())
-                await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
-                told.cancel()
+                try:
+                    await asyncio.wait({lost, told}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    told.cancel()
         finally:
             lost.cancel()
 

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["NodeAgent"].full_name
 _STOP_GRACE = 2.0
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second agent on the same port is a mistake, not a way to share it
+    # A client that went without a word is noticed after 15 s at most: see the coordinator's server.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+)
 _LOOK_WITHIN = 10.0
 
 _STATUS: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
@@ -35,7 +42,7 @@ _STATUS: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     GroupInCharge: (grpc.StatusCode.FAILED_PRECONDITION, "GROUP_IN_CHARGE"),
     NoSuchJob: (grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
     NoSuchOperation: (grpc.StatusCode.NOT_FOUND, "NO_SUCH_OPERATION"),
-    BackendError: (grpc.StatusCode.ABORTED, "SWITCH_FAILED"),
+    BackendError: (grpc.StatusCode.FAILED_PRECONDITION, "SWITCH_FAILED"),
 }
 """Each error of the service, as a gRPC status and a reason of docs/errors.md."""
 
@@ -115,7 +122,7 @@ def serving(listen: str | None) -> Callable[[NodeAgent], contextlib.AbstractAsyn
 
 
 def _server(listen: str, service: NodeAgentService) -> grpc.aio.Server:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=_OPTIONS)
     nodeagent_pb2_grpc.add_NodeAgentServicer_to_server(service, server)
     healthy = health.HealthServicer()
     for name in ("", SERVICE):
@@ -135,12 +142,13 @@ async def _answering(context: _Context) -> AsyncIterator[None]:
         yield
     except (AgentError, BackendError, LedgerError) as error:
         code, reason = _STATUS.get(type(error), (grpc.StatusCode.INTERNAL, "INTERNAL"))
-        await _abort(context, code, reason, str(error))
+        step = getattr(error, "next_step", "") or "See the node's log for the step that failed."
+        await _abort(context, code, reason, str(error), step)
 
 
-async def _abort(context: _Context, code: grpc.StatusCode, reason: str, message: str) -> NoReturn:
+async def _abort(context: _Context, code: grpc.StatusCode, reason: str, message: str, step: str) -> NoReturn:
     info = any_pb2.Any()
-    info.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="timeslice"))
+    info.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="timeslice", metadata={"next_step": step}))
     status = status_pb2.Status(code=code_pb2.Code.Value(code.name), message=message, details=[info])
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     await context.abort(code, message)

@@ -71,6 +71,12 @@ class Seen:
     def records(self) -> Processes:
         return self.processes.value if self.processes else Processes()
 
+    @property
+    def nothing(self) -> bool:
+        """The ledger says nothing of the group on this node any more."""
+        there = (self.directive, self.ack, self.processes, self.devices, self.known, self.errors)
+        return not any(there)
+
     def answer(self) -> Ack | None:
         """The acknowledgement of the directive in force, if there is one."""
         if self.directive and self.ack and self.ack.value.directive_revision == self.directive.mod:
@@ -93,7 +99,7 @@ class Surroundings(Protocol):
 
 
 class Worker:
-    """Runs until cancelled. Raises CannotKill."""
+    """Runs until cancelled, or until nothing of its group is there any more. Raises CannotKill."""
 
     def __init__(
         self,
@@ -127,8 +133,11 @@ class Worker:
             self._changed.clear()
             try:
                 seen = self._around.seen(self.group)
+                if seen.nothing and not self._holds_locks and self._journal.state.group(self.group).begun is None:
+                    return
                 if seen.errors:
                     self._complain(f"it stands still on this node: {seen.errors[0]}")
+                    await self._let_go()
                     await self._changed.wait()
                 elif seen.directive and not seen.answer() and self._around.incarnation:
                     await self._obey(seen, seen.directive)
@@ -292,15 +301,29 @@ class Worker:
             self._settle(ack.outcome)  # an earlier life died between its answer and its note of it
         if ack and ack.outcome is Outcome.PREPARED:
             await self._confirm(seen)
+        elif ack is None and self._holds_locks:
+            await self._let_go()
         elif ack is None and seen.directive:
             pass  # not registered: neither answer nor record could be written
         elif ack is None or ack.outcome in (Outcome.COMMITTED, Outcome.RELEASED):
             await self._look(seen, ack)
         await self._wait(LOOK_EVERY)
 
+    @property
+    def _holds_locks(self) -> bool:
+        """Something is locked that no COMMIT has begun to save."""
+        state = self._journal.state.group(self.group)
+        return bool(state.locked) and state.begun is None
+
+    async def _let_go(self) -> None:
+        """Nobody can count on what is locked: no answer says so, and none could be written (rule 18)."""
+        if self._holds_locks:
+            _log.warning("Group %s: no directive is answered by what is locked: unlocking.", self.group)
+            await self._unprepare()
+
     async def _confirm(self, seen: Seen) -> None:
         """Locks of PREPARE end by themselves if the directive is not known to be in force (rule 18)."""
-        if seen.directive is None or not self._journal.state.group(self.group).locked:
+        if seen.directive is None or not self._holds_locks:
             return
         allowed = (seen.directive.value.allowed_ms or defaults.PREPARE_MS) / 1000
         unsure = time.monotonic() - self._confirmed

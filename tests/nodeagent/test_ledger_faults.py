@@ -139,3 +139,41 @@ async def test_a_directive_that_cannot_be_read_stops_its_group_alone(boss: Direc
         assert (await other.ask(PREPARE, 1, "b")).outcome is Outcome.PREPARED
         assert await boss.client.get(boss.keys.ack(NODE, boss.group)) is None
     assert (await boss.ask(PREPARE, 1, "b")).outcome is Outcome.PREPARED
+
+
+@pytest.mark.parametrize("what", ["the directive is gone", "it cannot be read", "nothing can be answered"])
+async def test_rule_18_what_is_locked_for_no_answer_is_unlocked(boss: Director, what: str) -> None:
+    boss.start_agent()
+    a = boss.node.workload("a").attach("SIM-0")
+    assert (await boss.ask(PREPARE, 1, "b")).outcome is Outcome.PREPARED
+    a.send("touch SIM-0 1")
+    assert a.blocked()
+    directive = boss.keys.directive(NODE, boss.group)
+    match what:
+        case "the directive is gone":
+            await boss.client.delete(directive)
+        case "it cannot be read":
+            await boss.client.put(directive, b"{")
+        case _:
+            # Another agent has its name, so that it can answer nothing, not even a RELEASE.
+            other = await boss.client.lease(60)
+            await boss.client.put(boss.keys.agent(NODE), encode(Directive()), lease=other.lease_id)
+            await boss.client.delete(boss.keys.agent(NODE))
+            await boss.client.put(boss.keys.agent(NODE), encode(Directive()), lease=other.lease_id)
+            await boss.tell(RELEASE, 1, "a")
+    assert a.answer()["kernels"] == 1
+
+
+async def test_sigterm_is_heard_while_etcd_is_away(fragile: tuple[Director, EtcdCluster]) -> None:
+    """A second life first ends the registration of the first, which may take as long as etcd is away."""
+    boss, cluster = fragile
+    agent = boss.start_agent("--ttl", "60")
+    await boss.registered()
+    agent.kill()
+    agent.wait()
+    cluster.freeze(0)
+    second = boss.start_agent(log="second.log")
+    until(lambda: "cannot be ended yet" in boss.agent_log("second.log"), "it has asked etcd in vain")
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(DEADLINE) == 0
+    cluster.thaw(0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,10 +13,14 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from coordinator.errors import KINDS
+from ledger.etcd.txn import Delete
 from ledger.ports import ReservedPorts
+from ledger.records import Outcome
+from nodeagent import serve
 from nodeagent.backends.sim import log
 from nodeagent.backends.sim.faults import FaultKind
-from tests.nodeagent.director import Director
+from tests.nodeagent.director import NODE, PREPARE, Director
 from tests.nodeagent.simnode import DEADLINE
 from timeslice_proto.v1 import nodeagent_pb2 as pb
 from timeslice_proto.v1 import nodeagent_pb2_grpc, records_pb2
@@ -59,10 +64,12 @@ async def ready(boss: Director, served: Served) -> None:
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:
+    """The reason of a status, which has a next step, too."""
     raw = next(value for name, value in error.trailing_metadata() if name == "grpc-status-details-bin")
     assert isinstance(raw, bytes)
     info = error_details_pb2.ErrorInfo()
     status_pb2.Status.FromString(raw).details[0].Unpack(info)
+    assert info.metadata["next_step"]
     return str(info.reason)
 
 
@@ -153,3 +160,25 @@ async def test_status_health_and_unknown_names(boss: Director, served: Served) -
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert reason(caught.value) == expected
+
+
+def test_each_error_has_the_status_of_the_one_table() -> None:
+    """docs/errors.md is made of the coordinator's table, which the agent cannot import."""
+    assert {reason: KINDS[reason].status for _, reason in serve._STATUS.values()} == {
+        reason: status for status, reason in serve._STATUS.values()
+    }
+
+
+async def test_a_group_that_is_gone_leaves_nothing_running(boss: Director, served: Served) -> None:
+    boss.start_agent("--listen", served.address)
+    boss.node.workload("a").attach("SIM-0")
+    await ready(boss, served)
+    await boss.claim("SIM-0")
+    await boss.switch(3, "a")
+    gone = [key(NODE, boss.group) for key in (boss.keys.directive, boss.keys.ack, boss.keys.processes)]
+    await boss.client.txn([], [Delete(key) for key in (*gone, boss.keys.claim(NODE, "SIM-0"))])
+    async with asyncio.timeout(DEADLINE):
+        while (await served.stub.Status(pb.StatusRequest(), timeout=DEADLINE)).groups:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.05)
+    await boss.switch(5, "a")  # it may come again, and its epochs count from where they were
+    assert (await boss.ask(PREPARE, 2, "a")).outcome is Outcome.STALE
