@@ -73,6 +73,7 @@ class LedgerView:
         self._listener = listener
         self._resync = resync
         self._random = random or Random()
+        self._breaks = 0  # of watches that have ended
         self._copy: dict[bytes, KeyValue] = {}
         self._cluster_id = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -84,6 +85,11 @@ class LedgerView:
     def live(self) -> bool:
         """The copy is current, as far as this process can know; a silent connection is noticed after 9 s at most."""
         return self._watch is not None and self._watch.live
+
+    @property
+    def breaks(self) -> int:
+        """How often the copy has stopped being live. A resync, which loses nothing, does not count."""
+        return self._breaks + (self._watch.breaks if self._watch is not None else 0)
 
     async def start(self, within: float) -> None:
         """Begin, and return when the first list is in and a watch goes on from it.
@@ -149,6 +155,7 @@ class LedgerView:
             except TimeoutError:
                 return
             finally:
+                self._breaks += batches.breaks
                 self._watch = None
         raise Unavailable("the watch ended", ambiguous=False)
 

@@ -157,12 +157,15 @@ class GroupWorker:
             self._timers.pop(wait).cancel()
         loop = asyncio.get_running_loop()
         for wait in verdict.waits - self._timers.keys() - self._passed:
-            self._timers[wait] = loop.call_later(wait.ms / 1000, self._pass, wait)
+            self._timers[wait] = loop.call_later(wait.ms / 1000, self._pass, wait, self._engine.view.breaks)
 
-    def _pass(self, wait: Wait) -> None:
-        """A wait is over, if the view was live; else it begins anew (protocol rule 24)."""
+    def _pass(self, wait: Wait, breaks: int) -> None:
+        """A wait is over, if the view was live all the time; else it begins anew (protocol rule 24).
+
+        ``breaks``: those of the view when the wait began.
+        """
         self._timers.pop(wait, None)
-        if self._engine.view.live:
+        if self._engine.view.live and self._engine.view.breaks == breaks:
             self._passed |= {wait}
         self._woken.set()
 

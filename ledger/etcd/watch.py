@@ -54,6 +54,7 @@ class Watch:
     Attributes:
         live: a member has confirmed the watch and the connection to it has not failed yet. A silent
             connection fails after up to 9 s.
+        breaks: how often it has stopped being live.
         heard_at: when something was last heard from etcd, by the client's clock.
         next_revision: the first revision not delivered yet; where the watch will resume.
     """
@@ -72,6 +73,7 @@ class Watch:
         on_close: Callable[[Watch], None],
     ) -> None:
         self.live = False
+        self.breaks = 0
         self.heard_at = transport.clock()
         self.next_revision = start_revision
         self._transport = transport
@@ -150,7 +152,7 @@ class Watch:
 
     def _finish(self, end: EtcdError) -> None:
         """Let a caller who waits, and those who come, have `end` after what is still to be delivered."""
-        self.live = False
+        self._broken()
         if self._end is None:
             self._end = end
             self._confirmed.set()
@@ -167,6 +169,7 @@ class Watch:
                         logins = 0
                         await self._follow(stream)
                 except StaleToken:
+                    self._broken()
                     logins += 1
                     if logins > _LOGINS_IN_A_ROW:
                         raise
@@ -179,8 +182,7 @@ class Watch:
                         pause,
                         error.cause,
                     )
-                    self._stream = None
-                    self.live = False
+                    self._broken()
                     await asyncio.sleep(pause)
         except EtcdError as error:
             self._finish(error)
@@ -188,6 +190,11 @@ class Watch:
             # A fault of this program must not leave the caller waiting for ever.
             self._finish(EtcdError(f"the watch failed: {error!r}"))
             raise
+
+    def _broken(self) -> None:
+        self._stream = None
+        self.breaks += self.live
+        self.live = False
 
     async def _open(self, stream: WatchStream) -> None:
         """Create the watch where the last one ended; a member that does not confirm it in time is left."""

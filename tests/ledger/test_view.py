@@ -99,6 +99,22 @@ async def test_l10_a_silent_connection_is_noticed(etcd_cluster: Callable[..., Et
         await view.close()
 
 
+async def test_a_break_is_counted_and_a_resync_is_none(etcd: TestEtcd, prefix: bytes) -> None:
+    async with Proxy(etcd.endpoint) as proxy, EtcdClient([proxy.endpoint]) as client:
+        view = LedgerView(client, prefix, Copy().take, resync=0.05)
+        await view.start(DEADLINE)
+        listed = client.requests["range"]
+        await _until(lambda: client.requests["range"] > listed + 2)
+        assert view.breaks == 0
+        for number in (1, 2):
+            await proxy.refuse()
+            await _until(lambda: not view.live)
+            await proxy.heal()
+            await _until(lambda: view.live)
+            assert view.breaks >= number
+        await view.close()
+
+
 async def test_nothing_is_lost_or_seen_twice_while_members_are_killed(etcd3members: EtcdCluster) -> None:
     cluster = etcd3members
     async with EtcdClient(cluster.endpoints) as writer, EtcdClient(cluster.endpoints) as client:

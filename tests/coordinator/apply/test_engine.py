@@ -31,7 +31,9 @@ from ledger.records import (
     Turn,
 )
 from tests.support.etcd_source import TestEtcd
+from tests.support.proxy import Proxy
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.until import until as until_true
 
 NODES = ("n0", "n1")
 
@@ -280,3 +282,32 @@ async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World)
     with pytest.raises(Conflict):
         await engine.command("g", lambda view: Decision("x", replace(turn(view), paused=True)), within=5.0)
     assert lost == 3
+
+
+def fire(timer: asyncio.TimerHandle) -> None:
+    """Its time has come."""
+    timer._run()
+    timer.cancel()
+
+
+async def test_rule_24_a_wait_with_an_outage_in_it_begins_anew(world: World) -> None:
+    """The agents may have been cut off, too: what they were given to answer in has not passed."""
+    async with Proxy(world.endpoints[0].removeprefix("http://")) as proxy, EtcdClient([proxy.endpoint]) as client:
+        engine = Engine(client, world.keys, "r0")
+        await engine.start()
+        for node in NODES:
+            (await world.agent(node)).answer = lambda _directive: None
+        await world.group()
+        await until(engine, lambda view: turn(view).phase is Phase.PREPARING)
+        worker = engine._workers["g"]
+        await until_true(lambda: bool(worker._timers))
+        ((wait, timer),) = worker._timers.items()
+        before = engine.view.breaks
+        proxy.cut()
+        await until_true(lambda: engine.view.breaks > before and engine.view.live)
+        fire(timer)
+        assert wait not in worker._passed
+        await until_true(lambda: wait in worker._timers)
+        fire(worker._timers[wait])
+        assert wait in worker._passed
+        await engine.close()
