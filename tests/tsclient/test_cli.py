@@ -117,7 +117,8 @@ def test_another_endpoint_is_asked_where_one_is_away(coordinator: FakeCoordinato
 
 
 def test_every_command_has_examples_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    own = ["", "get", "group", "pause", "resume", "evict", "unquarantine", "drain-node"]
+    lock = ["run", "acquire", "yield", "status"]
+    own = ["", *lock, "get", "group", "pause", "resume", "evict", "unquarantine", "drain-node"]
     below = ["get groups", "get queue", "get nodes", "get jobs", "group put", "group delete"]
     for name in own + below:
         with pytest.raises(SystemExit) as ended:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
 import grpc
 
+from timeslice_proto.v1 import coordinator_pb2
 from timeslice_proto.v1.coordinator_pb2_grpc import CoordinatorStub
 from tsclient import settings
 from tsclient.channel import from_status, open_blocking_channel
@@ -47,6 +48,30 @@ def call(args: argparse.Namespace, ask: Ask[_R], *, repeatable: bool = True) -> 
         if not isinstance(trouble, Unavailable) or not repeatable:
             break
     raise trouble
+
+
+def answers(
+    args: argparse.Namespace,
+) -> tuple[list[tuple[str, TimesliceError | None]], Sequence[coordinator_pb2.Group] | None]:
+    """Ask every coordinator: what is wrong with each, and the groups as one of them sees them (None: as nobody does).
+
+    Each is given a share of the `args.timeout` seconds, so that one that is silent hides no other.
+    """
+    where = _settings(args)
+    told: list[tuple[str, TimesliceError | None]] = []
+    groups: Sequence[coordinator_pb2.Group] | None = None
+    for endpoint in where.endpoints:
+        trouble: TimesliceError | None = None
+        with open_blocking_channel(endpoint, where) as channel:
+            try:
+                listed = CoordinatorStub(channel).ListGroups(
+                    coordinator_pb2.ListGroupsRequest(), timeout=args.timeout / len(where.endpoints)
+                )
+                groups = listed.groups if groups is None else groups
+            except grpc.RpcError as error:
+                trouble = _error(error, endpoint)
+        told.append((endpoint, trouble))
+    return told, groups
 
 
 def stream(args: argparse.Namespace, ask: Callable[[CoordinatorStub], Iterator[_R]]) -> Iterator[_R]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 
-from tsclient.errors import InvalidRequest, NotFound, NotNow, TimesliceError, Unavailable
+from tsclient.errors import AcquireTimeout, InvalidRequest, LockLost, NotFound, NotNow, TimesliceError, Unavailable
 
 
 class Exit(enum.IntEnum):
@@ -17,6 +17,8 @@ class Exit(enum.IntEnum):
     UNAVAILABLE = 3
     NOT_FOUND = 4
     REFUSED = 5
+    LOST = 6
+    NO_TURN = 7
     INTERRUPTED = 130
 
 
@@ -27,7 +29,28 @@ MEANING = {
     Exit.UNAVAILABLE: "no coordinator answers, or it cannot reach etcd",
     Exit.NOT_FOUND: "what is named is not there",
     Exit.REFUSED: "the state of things forbids it",
+    Exit.LOST: "the turn is lost",
+    Exit.NO_TURN: "the turn did not come in the time allowed",
     Exit.INTERRUPTED: "interrupted",
+}
+
+
+class RunExit(enum.IntEnum):
+    """Of `timeslice run` where it is not the command's own; the numbers are those of timeout(1) and env(1)."""
+
+    LOST = 123
+    NO_TURN = 124
+    FAILED = 125
+    CANNOT_EXECUTE = 126
+    NO_SUCH_COMMAND = 127
+
+
+RUN_MEANING = {
+    RunExit.LOST: "the turn was lost, and the command stopped for it",
+    RunExit.NO_TURN: "no turn came within --wait; the command was not run",
+    RunExit.FAILED: "timeslice itself failed; the command was not run",
+    RunExit.CANNOT_EXECUTE: "the command cannot be executed",
+    RunExit.NO_SUCH_COMMAND: "there is no such command",
 }
 
 
@@ -42,5 +65,9 @@ def of(error: TimesliceError) -> Exit:
             return Exit.NOT_FOUND
         case NotNow():
             return Exit.REFUSED
+        case LockLost():
+            return Exit.LOST
+        case AcquireTimeout():
+            return Exit.NO_TURN
         case _:
             return Exit.FAILED

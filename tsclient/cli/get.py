@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tsclient.cli.options import add_command
@@ -54,13 +55,13 @@ def _groups(args: argparse.Namespace) -> None:
             if args.output == "json":
                 print_json(group, one_line=True)
             else:
-                print_table(_GROUP_HEADINGS, [_group_row(group)])
+                print_groups([group])
         return
     listed = call(args, lambda stub, left: stub.ListGroups(coordinator_pb2.ListGroupsRequest(), timeout=left))
     if args.output == "json":
         print_json(listed)
     else:
-        print_table(_GROUP_HEADINGS, [_group_row(group) for group in listed.groups])
+        print_groups(listed.groups)
 
 
 def _queue(args: argparse.Namespace) -> None:
@@ -136,6 +137,11 @@ def _jobs(args: argparse.Namespace) -> None:
 
 _GROUP_HEADINGS = ("GROUP", "PHASE", "HOLDER", "RESIDENT", "TOKEN", "WAITING", "NOTE")
 _QUEUE_HEADINGS = ("PLACE", "JOB", "STATE", "PRIORITY", "SESSION", "NOTE")
+
+
+def print_groups(groups: Iterable[coordinator_pb2.Group]) -> None:
+    """The table of `timeslice get groups`."""
+    print_table(_GROUP_HEADINGS, [_group_row(group) for group in groups])
 
 
 def _group_row(group: coordinator_pb2.Group) -> Row:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from tsclient.cli import admin, exits, get, group
+from tsclient.cli import admin, exits, get, group, run, status, ticket
 from tsclient.cli.exits import Exit
 from tsclient.errors import TimesliceError
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from tsclient.cli.options import Subparsers
 
 GROUP = "timeslice.commands"
-_OWN = (get, group, admin)
+_OWN = (run, ticket, status, get, group, admin)
 
 # Found by entry point where the system is installed; where only the client is, each says what is missing.
 _OF_THE_SYSTEM = ("agent", "coordinator", "dev", "repair")
 
 _EPILOG = """\
 examples:
+  timeslice run --group trainers --job job-7 -- python train.py
+  timeslice status
   timeslice get groups
   timeslice get queue trainers --watch
   timeslice group put trainers --node node-a=GPU-1f0c,GPU-77aa --node node-b=GPU-90e1
@@ -32,7 +34,9 @@ examples:
 
 environment:
   TIMESLICE_ENDPOINTS   host:port of the coordinators, comma separated
+  TIMESLICE_GROUP, TIMESLICE_JOB_ID   whose accelerators, and for which job
   TIMESLICE_TLS_CA, TIMESLICE_TLS_CERT, TIMESLICE_TLS_KEY   PEM files, where TLS is used
+  TIMESLICE_TOKEN_FILE  file with a bearer token, where the coordinators ask for one
 
 exit status:
 """ + "\n".join(f"  {status:>3}  {meaning}" for status, meaning in exits.MEANING.items())
