@@ -55,6 +55,8 @@ clean: ## Remove all that was made here
 # A stamp is newer than what it was made from, so a changed pin brings its environment up to date.
 .venv/.installed: requirements/dev.txt pyproject.toml client/pyproject.toml deploy/make_venv.sh
 	PYTHON=$(PYTHON) deploy/make_venv.sh .venv requirements/dev.txt
+	# What a wheel built in the tree has left hides the entry points of what is installed.
+	rm -rf *.egg-info client/*.egg-info
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	$(BIN)/pip check
 	@touch $@
