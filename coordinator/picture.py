@@ -11,7 +11,7 @@ from ledger.errors import LedgerError
 from ledger.index import Index, Queue
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind, Place
-from ledger.records import Agent, Claim, Drain, GroupSpec, Processes, Replica, Session, Ticket, Turn
+from ledger.records import Agent, Claim, Compaction, Drain, GroupSpec, Processes, Replica, Session, Ticket, Turn
 from ledger.view import Changes
 
 
@@ -105,6 +105,12 @@ class Picture:
 
     def session(self, session: str) -> Kept[Session] | None:
         return self._index.sessions.get(session)
+
+    def session_names(self) -> frozenset[str]:
+        return frozenset(self._index.sessions)
+
+    def compaction(self) -> Kept[Compaction] | None:
+        return self._index.compaction
 
     def tickets_of(self, session: str) -> list[tuple[str, Kept[Ticket]]]:
         """The tickets of a session, each with its group."""

@@ -68,6 +68,7 @@ class Engine:
         self._floors: dict[str, int] = {}  # by group: the revision of our own last write to it
         self._workers: dict[str, GroupWorker] = {}
         self._listeners: set[Callable[[frozenset[str]], None]] = set()
+        self._sessions_listeners: set[Callable[[frozenset[str]], None]] = set()
         self._session_listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
         self._closing = False
 
@@ -200,6 +201,11 @@ class Engine:
         self._listeners.add(callback)
         return lambda: self._listeners.discard(callback)
 
+    def subscribe_sessions(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Be told of every change, and the sessions that it is about. Returns how to end it."""
+        self._sessions_listeners.add(callback)
+        return lambda: self._sessions_listeners.discard(callback)
+
     def subscribe_session(self, session: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Be told when something of a session has changed: its key, or one of its tickets. Returns how to end it."""
         self._session_listeners[session].add(callback)
@@ -225,6 +231,8 @@ class Engine:
                 self._workers.pop(group).stop()
         for callback in tuple(self._listeners) if groups else ():
             callback(groups)
+        for callback in tuple(self._sessions_listeners):
+            callback(sessions)
         for session in sessions:
             for told in tuple(self._session_listeners.get(session, ())):
                 told()

@@ -135,6 +135,8 @@ class CoordinatorServer:
             registration = Registration(client, keys, settings.replica_id, replica)
             await registration.start()
             running.push_async_callback(registration.close)
+            services.expiry.start()
+            running.push_async_callback(services.expiry.close)
             await server.start()
             running.push_async_callback(self._leave, server, services)
             health_task = asyncio.create_task(self._watch_health(), name="health")

@@ -52,7 +52,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     async def Beat(self, request: pb.BeatRequest, context: Context) -> pb.BeatConfirmed:  # noqa: N802
         sessions = self._services.sessions
-        kept = await sessions.prove(request.session, request.secret)
+        kept = await sessions.hear(request.session, request.secret)
         ttl_ms = await sessions.beat(request.session, within=beat_within(kept.value.ttl_ms))
         if request.prune:
             prune = sessions.prune(request.session, request.last_sequence, set(request.wanted))

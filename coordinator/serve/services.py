@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator.apply.engine import Engine
 from coordinator.serve.bell import Bell
+from coordinator.serve.expiry import Expiry
 from coordinator.serve.registry import Registry
 from coordinator.serve.sessions import Sessions
 
@@ -17,8 +18,10 @@ class Services:
     sessions: Sessions
     registry: Registry
     bell: Bell
+    expiry: Expiry
 
     @classmethod
     def of(cls, engine: Engine) -> Services:
         """All of them for one replica. To be made in its event loop."""
-        return cls(engine, Sessions(engine), Registry(), Bell(engine))
+        expiry = Expiry(engine)
+        return cls(engine, Sessions(engine, expiry), Registry(), Bell(engine), expiry)

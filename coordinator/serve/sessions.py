@@ -18,6 +18,7 @@ from coordinator.apply.engine import Engine
 from coordinator.apply.errors import Conflict, EngineBehind, EngineError
 from coordinator.decide.commands import Refusal, cancel
 from coordinator.serve import validate
+from coordinator.serve.expiry import Expiry
 from ledger.codec import decode, encode
 from ledger.errors import LedgerError
 from ledger.etcd.errors import KeyNotFound
@@ -52,8 +53,11 @@ class Live:
 class Sessions:
     """Opens, resumes, proves, keeps alive and ends sessions."""
 
-    def __init__(self, engine: Engine, *, new_secret: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+    def __init__(
+        self, engine: Engine, expiry: Expiry, *, new_secret: Callable[[], str] = lambda: secrets.token_hex(16)
+    ) -> None:
         self._engine = engine
+        self._expiry = expiry
         self._new_secret = new_secret
 
     async def open(self, request: coordinator_pb2.OpenRequest) -> tuple[Live, str]:
@@ -88,20 +92,39 @@ class Sessions:
             Refusal: SESSION_EXPIRED, BAD_SECRET.
             Conflict: others took it over again and again.
         """
+        kept = await self._take(session, secret, lambda record: max(record.sequence, last_sequence))
+        await self.caught_up(kept.mod)
+        return Live(session, kept.value.process, kept.value.ttl_ms, kept.mod)
+
+    async def hear(self, session: str, secret: str) -> Kept[Session]:
+        """A beat has come outside any stream: from now on this replica is the one that ends the session (rule 30).
+
+        Raises as `resume`.
+        """
+        known = self._engine.picture.session(session)
+        if known is not None:
+            _prove(known.value, secret)
+            self._expiry.heard(session)
+        kept = await self._read(session)  # from etcd: on an older view another replica might end it too early
+        _prove(kept.value, secret)
+        if kept.value.replica == self._engine.replica_id:
+            return kept
+        return await self._take(session, secret, lambda record: record.sequence)
+
+    async def _take(self, session: str, secret: str, sequence: Callable[[Session], int]) -> Kept[Session]:
         engine, key = self._engine, self._engine.keys.session(session)
         deadline = engine.clock() + WITHIN
         while engine.clock() < deadline:
             kept = await self._read(session)
             _prove(kept.value, secret)
-            record = replace(kept.value, replica=engine.replica_id, sequence=max(kept.value.sequence, last_sequence))
+            record = replace(kept.value, replica=engine.replica_id, sequence=sequence(kept.value))
             put = Put(key, encode(record), ignore_lease=True)
             try:
                 done = await engine.client.txn([modified_at(key, kept.mod)], [put], idempotent=False)
             except KeyNotFound:
                 continue
             if done.succeeded:
-                await self.caught_up(done.revision)
-                return Live(session, record.process, record.ttl_ms, done.revision)
+                return replace(kept, value=record, mod=done.revision)
         raise Conflict("Several replicas took the session over at the same time.")
 
     async def prove(self, session: str, secret: str) -> Kept[Session]:
@@ -114,6 +137,10 @@ class Sessions:
         kept = self._engine.picture.session(session) or await self._read(session)
         _prove(kept.value, secret)
         return kept
+
+    def heard(self, session: str) -> None:
+        """A beat has arrived on the session's stream."""
+        self._expiry.heard(session)
 
     async def beat(self, session: str, within: float) -> int:
         """Ask etcd to keep the session's lease alive. To be called only when the client has been heard (rule 16).

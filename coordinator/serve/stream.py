@@ -154,6 +154,7 @@ class SessionStream:
                 return  # the client has hung up: its session lives on
             match request.WhichOneof("request"):
                 case "beat":
+                    self._services.sessions.heard(self._live.session)
                     self._spawn(self._beat(request.beat), "beat")
                 case "acquire":
                     self._in_order(request.acquire.sequence, self._acquire(request.acquire))
