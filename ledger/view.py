@@ -125,7 +125,8 @@ class LedgerView:
 
     async def _run(self) -> None:
         again = AsyncRetrying(
-            retry=retry_if_exception_type(EtcdError),
+            # A fault of whoever listens, too: a view that ended for it without a word would leave its process deaf.
+            retry=retry_if_exception_type(Exception),
             wait=wait_random_exponential(multiplier=_PAUSE, max=_PAUSE_MAX),
             before_sleep=self._say_why,
         )
@@ -133,8 +134,9 @@ class LedgerView:
             await again(self._follow)
 
     def _say_why(self, failed: RetryCallState) -> None:
-        error = failed.outcome and failed.outcome.exception()
-        log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error)
+        error = failed.outcome.exception() if failed.outcome is not None else None
+        unforeseen = None if isinstance(error, EtcdError) else error
+        log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error, exc_info=unforeseen)
 
     async def _follow(self) -> None:
         """List, then watch until the time for a resync has come."""
@@ -177,13 +179,14 @@ class LedgerView:
         self._advance(Changes(header.revision, tuple(gone + new), restarted))
 
     def _advance(self, changes: Changes) -> None:
+        # Before they count as told: what a listener failed to take is told again by the next list.
+        self._listener(changes)
         for change in changes.changes:
             if change.kv is None:
                 self._copy.pop(change.key, None)
             else:
                 self._copy[change.key] = change.kv
         self.revision = changes.revision if changes.restarted else max(self.revision, changes.revision)
-        self._listener(changes)
         while self._waiters and self._waiters[0][0] <= self.revision:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ledger.embedded import EtcdCluster
 from ledger.etcd import EtcdClient
 from ledger.view import Changes, LedgerView
@@ -112,6 +114,31 @@ async def test_a_break_is_counted_and_a_resync_is_none(etcd: TestEtcd, prefix: b
             await proxy.heal()
             await _until(lambda: view.live)
             assert view.breaks >= number
+        await view.close()
+
+
+async def test_what_a_listener_failed_to_take_is_told_again(
+    etcd: TestEtcd, prefix: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy, faults = Copy(), 2
+
+    def listener(changes: Changes) -> None:
+        nonlocal faults
+        if faults and any(change.key == prefix + b"bad" for change in changes.changes):
+            faults -= 1
+            raise RuntimeError("a fault of the listener")
+        copy.take(changes)
+
+    async with EtcdClient(etcd.endpoints) as client:
+        view = LedgerView(client, prefix, listener)
+        await client.put(prefix + b"bad", b"1")
+        await view.start(DEADLINE)
+        assert copy.keys == {prefix + b"bad": b"1"}
+        faults = 1
+        last = await client.delete(prefix + b"bad")
+        await view.reached(last.revision, DEADLINE)
+        assert copy.keys == {}
+        assert "RuntimeError: a fault of the listener" in caplog.text
         await view.close()
 
 

@@ -278,7 +278,7 @@ async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World)
         now, lost = now + 2.0, lost + 1
         return await write(*arguments)
 
-    engine.write = late  # type: ignore[method-assign]
+    engine.write = late  # type: ignore[method-assign, assignment]
     with pytest.raises(Conflict):
         await engine.command("g", lambda view: Decision("x", replace(turn(view), paused=True)), within=5.0)
     assert lost == 3
