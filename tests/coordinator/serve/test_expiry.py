@@ -21,7 +21,7 @@ from ledger.codec import decode
 from ledger.embedded import EtcdCluster
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
 from ledger.records import Session
-from tests.coordinator.serve.world import WITHIN, Client, World, refused, state_of, until_seen
+from tests.coordinator.serve.world import PROCESS, WITHIN, Client, World, refused, state_of, until_seen
 from timeslice_proto.v1 import coordinator_pb2 as pb
 
 TTL = 2
@@ -70,12 +70,12 @@ async def test_rule_30_a_silent_holder_loses_its_turn_although_its_lease_lives(
 
 
 async def test_rule_30_beats_keep_it(world: World, renewed: Callable[[str], None]) -> None:
-    """Only the client is silent whose beats stop: the session of the one beside it goes on."""
+    """The session beside it, which is older and whose client goes on beating, stays."""
     replica = await world.replica()
     await world.group(replica)
-    silent = await holder(world, replica, renewed)
     beating = Client(await world.stub(replica))
     await beating.open(ttl_ms=TTL * 1000)
+    silent = await holder(world, replica, renewed)
     over = asyncio.create_task(silent.event("lost"))
     while not over.done():
         await beating.beat()
@@ -90,7 +90,7 @@ async def test_rule_30_beats_as_calls_count_and_name_the_replica_that_hears_them
     first, second = await world.replica(replica_id="r1"), await world.replica(replica_id="r2")
     await world.group(first)
     stub, other = await world.stub(first), await world.stub(second)
-    opened = await stub.OpenSession(pb.OpenRequest(process={"boot_id": "b", "pid": 1}, ttl_ms=TTL * 1000))
+    opened = await stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=TTL * 1000))
     renewed(opened.session)
     silent = await holder(world, first, renewed)
     beat = pb.BeatRequest(session=opened.session, secret=opened.secret, number=1)
