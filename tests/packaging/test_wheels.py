@@ -148,6 +148,10 @@ def test_commands_of_the_system_say_what_to_install_where_it_is_not(python: Path
     for name in ("coordinator", "agent", "dev", "repair"):
         assert "pip install timeslice-system" in _run(timeslice, name, "--an-option", "x", status=1).stderr
     assert "coordinator" in _run(timeslice, "--help").stdout
+    assert (
+        "pip install timeslice-system"
+        in _run(python, "-I", "-c", "from tsclient import testing; testing.coordinator()", status=1).stderr
+    )
     assert "TIMESLICE_ENDPOINTS" in _run(timeslice, "get", "groups", status=2).stderr
 
 
@@ -155,4 +159,5 @@ def test_the_system_goes_on_top_of_the_client(with_system: Path) -> None:
     timeslice = with_system.with_name("timeslice")
     for name in ("coordinator", "agent", "dev", "repair"):
         assert "usage: timeslice " + name in _run(timeslice, name, "--help").stdout
+    _run(with_system, "-I", "-c", "from tsclient import testing; testing.coordinator()")
     _pip(with_system, "check")

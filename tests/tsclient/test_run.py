@@ -86,7 +86,7 @@ def sh(script: str) -> tuple[str, ...]:
 
 
 def test_the_command_is_told_its_turn_and_its_status_comes_back(coordinator: Coordinator) -> None:
-    status, out, err = run(coordinator, *sh("echo $TIMESLICE_GROUP $TIMESLICE_JOB_ID $TIMESLICE_TOKEN; exit 7"))
+    status, out, err = run(coordinator, *sh("echo $TIMESLICE_GROUP $TIMESLICE_JOB_ID $TIMESLICE_FENCING_TOKEN; exit 7"))
     assert (status, out, err) == (7, "g a 101\n", "")
     assert coordinator.queue == []
 

@@ -148,6 +148,14 @@ def test_a_lost_turn_is_said(shell: Shell) -> None:
     assert wait_gone(keeper)
 
 
+def test_a_lost_turn_that_nobody_asks_for_is_not_taken_again(shell: Shell) -> None:
+    """A client stands in the queue again for a call that may hang; behind a keeper there is none."""
+    shell.acquire()
+    shell.coordinator.expire()
+    until(lambda: sum(entry.startswith("acquire") for entry in shell.coordinator.log) == 2)
+    until(lambda: shell.jobs == [])
+
+
 def test_a_keeper_that_was_killed_keeps_nothing(shell: Shell) -> None:
     acquired = shell.acquire()
     os.kill(int(acquired["keeper"]), signal.SIGKILL)

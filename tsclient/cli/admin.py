@@ -39,7 +39,7 @@ def register(commands: Subparsers) -> None:
     )  # fmt: skip
     evict.add_argument("group", metavar="GROUP")
     evict.add_argument("job", metavar="JOB")
-    evict.add_argument("--why", default="by an operator", help="what the holder is told; default: %(default)s")
+    evict.add_argument("--why", default="by an operator", help="for the coordinators' log; default: %(default)s")
 
     unquarantine = add_command(
         commands, "unquarantine", _unquarantine, summary="declare a quarantined job sound again",

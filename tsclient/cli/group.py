@@ -24,7 +24,7 @@ def register(commands: Subparsers) -> None:
         actions, "put", _put, summary="make a group, or change what it consists of",
         text="""\
             Make a group, or change what it consists of. Holder, resident and queue stay; the change comes into
-            force when nobody holds the turn, and one switch follows.""",
+            force when nobody holds the turn, and one switch follows. S: seconds.""",
         examples="""\
             timeslice group put trainers --node node-a=GPU-1f0c,GPU-77aa --node node-b=GPU-90e1
             timeslice group put trainers --node node-a=GPU-1f0c --node-lost drop --drop-after 60
@@ -39,16 +39,20 @@ def register(commands: Subparsers) -> None:
         "--lost", choices=("park-or-kill", "park-only"), default="park-or-kill",
         help="what to do with a dead holder that cannot be stopped; default: %(default)s",
     )  # fmt: skip
-    put.add_argument("--lost-grace", type=_seconds, default=0, metavar="S", help="how long it may resist")
-    put.add_argument("--parked-ttl", type=_seconds, default=0, metavar="S", help="how long its state is kept")
+    put.add_argument("--lost-grace", type=_seconds, default=0, metavar="S", help="how long it may resist; default: 10")
+    put.add_argument("--parked-ttl", type=_seconds, default=0, metavar="S", help="how long its state is kept; default: 3600")
     put.add_argument(
         "--node-lost", choices=("wait", "drop"), default="wait",
         help="what to do while a node is away; default: %(default)s",
     )  # fmt: skip
-    put.add_argument("--drop-after", type=_seconds, default=0, metavar="S", help="with --node-lost drop")
-    put.add_argument("--prepare-time", type=_seconds, default=0, metavar="S", help="allowed for PREPARE")
-    put.add_argument("--commit-time", type=_seconds, default=0, metavar="S", help="allowed for COMMIT and RELEASE")
-    put.add_argument("--max-hold", type=_seconds, default=0, metavar="S", help="evict a holder after that time")
+    put.add_argument("--drop-after", type=_seconds, default=0, metavar="S", help="with --node-lost drop; default: 60")
+    put.add_argument("--prepare-time", type=_seconds, default=0, metavar="S", help="allowed for PREPARE; default: 30")
+    put.add_argument(
+        "--commit-time", type=_seconds, default=0, metavar="S", help="allowed for COMMIT and RELEASE; default: 600"
+    )
+    put.add_argument(
+        "--max-hold", type=_seconds, default=0, metavar="S", help="evict a holder after that time; default: never"
+    )
     put.add_argument("--aging", action="store_true", help="let waiting raise the priority")
     put.add_argument("--force", action="store_true", help="although jobs are parked on nodes that leave")
 

@@ -27,8 +27,8 @@ _TICK = 0.25  # s; between two looks at a turn that the command cannot look at i
 
 _TEXT = """\
 Wait for a turn, run a command, and give the turn back when it ends. The command, which need not know of it, has
-TIMESLICE_GROUP, TIMESLICE_JOB_ID and TIMESLICE_TOKEN (the fencing token of its turn) in its environment, by which the
-node's agent also knows its processes. With --node they are registered, all that descend from the command as well.
+TIMESLICE_GROUP, TIMESLICE_JOB_ID and TIMESLICE_FENCING_TOKEN in its environment, by which the node's agent also knows
+its processes. With --node they are registered, all that descend from the command as well.
 
 SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the command; in the foreground of a terminal
 Ctrl-C and Ctrl-\\ reach it as they are.
@@ -107,7 +107,7 @@ def _under_the_lock(args: argparse.Namespace, command: list[str]) -> int:
 
 def _environment(want: Wanted, turn: Turn) -> dict[str, str]:
     """What the command is told beside its caller's environment."""
-    told = {"TIMESLICE_GROUP": want.group, "TIMESLICE_JOB_ID": want.job, "TIMESLICE_TOKEN": str(turn.token)}
+    told = {"TIMESLICE_GROUP": want.group, "TIMESLICE_JOB_ID": want.job, "TIMESLICE_FENCING_TOKEN": str(turn.token)}
     return told if want.endpoints is None else {**told, "TIMESLICE_ENDPOINTS": want.endpoints}
 
 
