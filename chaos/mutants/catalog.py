@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All planted bugs, in the order in which data flows."""
+
+from __future__ import annotations
+
+from chaos.mutants.in_agents import AGENTS
+from chaos.mutants.in_clients import CLIENTS
+from chaos.mutants.in_decisions import DECISIONS
+from chaos.mutants.in_ledger import LEDGER
+from chaos.mutants.mutant import Mutant
+
+ALL: tuple[Mutant, ...] = (*CLIENTS, *DECISIONS, *LEDGER, *AGENTS)
+"""Their names are unique."""

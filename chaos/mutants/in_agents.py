@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in the agent, its helpers and its plan."""
+
+from __future__ import annotations
+
+from chaos.mutants.catch import Chaos, Test
+from chaos.mutants.edit import Edit
+from chaos.mutants.mutant import Mutant
+
+_SWITCH, _WORKER, _AGENT = "nodeagent/switch.py", "nodeagent/worker.py", "nodeagent/agent.py"
+_TESTS = "tests/nodeagent"
+
+AGENTS: tuple[Mutant, ...] = (
+    Mutant(
+        "old-incarnations-answer",
+        "An agent answers under a registration that is gone.",
+        (
+            Edit(
+                "nodeagent/store.py", "NodeStore._guards", ", created_at(self.keys.agent(self.node), incarnation)]", "]"
+            ),
+        ),
+        Test(f"{_TESTS}/test_store.py"),
+    ),
+    Mutant(
+        "commit-on-prepare",
+        "A node saves what goes as soon as it is prepared.",
+        (
+            Edit(
+                _WORKER,
+                "Worker._carry_out",
+                "self._prepared = (directive.epoch, incarnation)\n                    return answer",
+                "self._prepared = (directive.epoch, incarnation)\n"
+                "                        await self._commit(order, kept, incarnation)\n                    return answer",
+            ),
+        ),
+        Test(f"{_TESTS}/test_agent.py::test_release_lets_the_resident_go_on"),
+    ),
+    Mutant(
+        "no-second-look",
+        "COMMIT goes by what PREPARE has found.",
+        (
+            Edit(
+                _SWITCH,
+                "Switch.prepare",
+                "        if refusal is not None:\n            return await self._refuse(course, refusal)\n"
+                '        hit("agent.prepare.locked")\n',
+                "        if refusal is not None:\n            return await self._refuse(course, refusal)\n"
+                "        self._seen = course\n"
+                '        hit("agent.prepare.locked")\n',
+            ),
+            Edit(
+                _SWITCH,
+                "Switch.commit",
+                "course, refusal = await self._make_ready(order)",
+                "course, refusal = self._seen, None",
+            ),
+            Edit(
+                _SWITCH,
+                "Switch.commit",
+                "course.scene = replace(course.scene, findings=await self._look(order))\n            # Rule 9",
+                "# Rule 9",
+            ),
+        ),
+        Test(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
+        "The driver's word that the device is free (rule 8) keeps the other job off it.",
+    ),
+    Mutant(
+        "free-is-not-verified",
+        "The next job is restored without asking the driver whether the device is free.",
+        (
+            Edit(
+                _SWITCH,
+                "Switch._go_through",
+                "if failure := await self._verify_free(order, course):\n            return failure\n",
+                "course.scene = replace(course.scene, findings=await self._look(order))\n",
+            ),
+            Edit(_SWITCH, "Switch._go_through", "or plan.judge_free(course.scene, self._backend.baseline_bytes)", ""),
+        ),
+        Test(f"{_TESTS}/test_failures.py::test_memory_that_is_not_freed_is_not_believed"),
+        "It is looked at once more before the incoming job is unlocked (rule 13): that look is out here, too.",
+    ),
+    Mutant(
+        "helper-without-the-lock",
+        "A helper does not inherit its devices' OS locks.",
+        (Edit("nodeagent/helpers.py", "Helper.start", "pass_fds=tuple(lock_fds), ", ""),),
+        Test(f"{_TESTS}/test_helpers.py::test_a_lock_lasts_as_long_as_a_helper"),
+    ),
+    Mutant(
+        "unlocks-a-begun-commit",
+        "An agent unlocks at its start what an earlier life had locked, although its COMMIT had begun.",
+        (Edit(_AGENT, "_unlock_left", "if state.begun is not None:", "if False:"),),
+        Test(f"{_TESTS}/test_crashes.py::test_rule_15_what_a_begun_commit_locked_is_left_to_that_commit"),
+    ),
+    Mutant(
+        "leaves-it-locked",
+        "An agent leaves locked at its start what an earlier life had locked for a PREPARE.",
+        (Edit(_AGENT, "_unlock_left", "elif state.locked:", "elif False:"),),
+        Test(f"{_TESTS}/test_crashes.py::test_what_was_locked_is_unlocked_before_etcd_is_asked"),
+    ),
+    Mutant(
+        "smaller-epoch-obeyed",
+        "An agent obeys an epoch smaller than one that it has seen.",
+        (Edit(_WORKER, "Worker._carry_out", "if directive.epoch < highest:", "if False:"),),
+        Test(f"{_TESTS}/test_agent.py::test_a_smaller_epoch_is_stale_also_after_a_restart"),
+    ),
+    Mutant(
+        "lost-session-restored",
+        "What was saved for a session that was lost is restored for another one.",
+        (
+            Edit(
+                "nodeagent/plan.py",
+                "_session_allows",
+                "return lost is None or lost == scene.directive.on_process",
+                "return True",
+            ),
+        ),
+        Test(f"{_TESTS}/test_plan.py::test_rule_5_lost_processes_return_only_to_their_session"),
+        fast=True,
+    ),
+    Mutant(
+        "saved-before-recorded",
+        "Nothing of what is about to be saved is put into the ledger before.",
+        (Edit(_SWITCH, "Switch.commit", "await record(plan.processes(course.scene))\n", "pass\n"),),
+        Test(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
+        "PREPARED wrote what was there then: only what has come since shows it.",
+    ),
+    Mutant(
+        "save-is-skipped",
+        "An agent says that it has locked and saved, and has not touched the process.",
+        (
+            Edit(
+                "nodeagent/__main__.py",
+                "main",
+                "def main() -> int:",
+                "def main() -> int:\n"
+                "    from chaos.planted import SkipsSave\n"
+                "    from nodeagent import agent\n"
+                "    agent.DrivenBackend = SkipsSave\n"
+                "    return _main()\n\n\ndef _main() -> int:",
+            ),
+        ),
+        Chaos("kill-holder", 182, 1, frozenset({"one at a time", "off before the next is on"})),
+    ),
+)

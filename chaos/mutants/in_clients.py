@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in the client's session."""
+
+from __future__ import annotations
+
+from chaos.mutants.catch import schedules
+from chaos.mutants.edit import Edit
+from chaos.mutants.mutant import Mutant
+
+_SESSION = "tsclient/session.py"
+_PROPERTY = schedules("test_session.py")
+
+CLIENTS: tuple[Mutant, ...] = (
+    Mutant(
+        "proof-from-the-answer",
+        "The proof of the lease is counted from when a beat was answered, not from when it was sent.",
+        (
+            Edit(_SESSION, "Session.event", "self._on_beat(event.beat)", "self._on_beat(now, event.beat)"),
+            Edit(_SESSION, "Session._on_beat", "def _on_beat(self, beat:", "def _on_beat(self, now: float, beat:"),
+            Edit(_SESSION, "Session._on_beat", "sent + self._ttl", "now + self._ttl"),
+        ),
+        _PROPERTY,
+        fast=True,
+    ),
+    Mutant(
+        "holder-believes-on",
+        "A held turn is believed in past the proof's end.",
+        (
+            Edit(
+                _SESSION,
+                "Session._lapse",
+                "if entry.stage is Stage.HELD:",
+                "if False:",
+            ),
+        ),
+        _PROPERTY,
+        fast=True,
+    ),
+    Mutant(
+        "late-proof-saves",
+        "An answer that comes after the proof's end is looked at before the end is.",
+        (Edit(_SESSION, "Session.event", "        self._lapse(now)\n", ""),),
+        _PROPERTY,
+        fast=True,
+    ),
+    Mutant(
+        "ghost-ticket",
+        "An acquire that its caller gave up is forgotten without a cancel, and still named as wanted.",
+        (
+            Edit(_SESSION, "Session._withdraw", "if entry.known:", "if False:"),
+            Edit(
+                "tsclient/session_messages.py",
+                "beating",
+                "wanted=[entry.sequence for entry in entries if entry.stage in _WANTED],",
+                "wanted=list(range(1, last_sequence + 1)),",
+            ),
+        ),
+        _PROPERTY,
+        "Either alone is made good by the other: what is not cancelled is pruned by the next beat.",
+        fast=True,
+    ),
+)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs in what the coordinator decides."""
+
+from __future__ import annotations
+
+from chaos.mutants.catch import Explorer, Test
+from chaos.mutants.edit import Edit
+from chaos.mutants.mutant import Mutant
+
+_IDLE, _HELD = "coordinator/decide/idle.py", "coordinator/decide/held.py"
+_PREPARING, _COMMITTING = "coordinator/decide/preparing.py", "coordinator/decide/committing.py"
+_RELEASING, _SWITCH = "coordinator/decide/releasing.py", "coordinator/decide/switch.py"
+_COMMANDS, _NUMBERS, _QUEUE = (
+    "coordinator/decide/commands.py",
+    "coordinator/decide/numbers.py",
+    "coordinator/decide/queue.py",
+)
+_TESTS = "tests/coordinator/decide"
+
+
+def _breaks(*invariants: int, search: str) -> Explorer:
+    """A model, by the explorer's arguments, that is searched until one of the invariants breaks."""
+    return Explorer(frozenset(invariants), tuple(search.split()))
+
+
+DECISIONS: tuple[Mutant, ...] = (
+    Mutant(
+        "grant-at-first-committed",
+        "The turn is granted once one node has committed.",
+        (
+            Edit(
+                _COMMITTING,
+                "committing",
+                "if all_say(turn, acks, Outcome.COMMITTED):",
+                "if any(ack.outcome is Outcome.COMMITTED for ack in acks.values()):",
+            ),
+            Edit(
+                _COMMITTING,
+                "_finished",
+                "lost = tuple(process for node in turn.nodes for",
+                "lost = tuple(process for node in acks for",
+            ),
+            Edit(
+                _COMMITTING,
+                "_finished",
+                "acks[node].restored for node in turn.nodes",
+                "acks[node].restored for node in acks",
+            ),
+        ),
+        _breaks(3, search="--every-order"),
+        fast=True,
+    ),
+    Mutant(
+        "commit-at-first-prepared",
+        "COMMIT is told to all once one node is prepared.",
+        (
+            Edit(
+                _PREPARING,
+                "preparing",
+                "if all_say(turn, acks, Outcome.PREPARED):",
+                "if any(ack.outcome is Outcome.PREPARED for ack in acks.values()):",
+            ),
+        ),
+        _breaks(8, search="--fault refuse"),
+        "A node that was told COMMIT and has not prepared prepares first (rule 15): only one that refuses shows it.",
+        fast=True,
+    ),
+    Mutant(
+        "release-does-not-wait",
+        "A release ends with the first node's answer.",
+        (
+            Edit(
+                _RELEASING,
+                "releasing",
+                "if all_say(turn, acks, Outcome.RELEASED):",
+                "if any(ack.outcome is Outcome.RELEASED for ack in acks.values()):",
+            ),
+        ),
+        _breaks(2, 9, search="--fault expire"),
+        fast=True,
+    ),
+    Mutant(
+        "commit-without-second-phase",
+        "A group of one node is granted on PREPARED alone.",
+        (
+            Edit(
+                _PREPARING,
+                "preparing",
+                "return Verdict(commit(view, turn))",
+                "return Verdict(_folded(view, turn) if len(turn.nodes) == 1 else commit(view, turn))",
+            ),
+            Edit(
+                _PREPARING,
+                "_blocked",
+                "def _blocked(",
+                "def _folded(view: GroupView, turn: Turn) -> Decision:\n"
+                "    from coordinator.decide import committing\n"
+                "    return committing._finished(view, turn, answers(view, turn))\n\n\n"
+                "def _blocked(",
+            ),
+        ),
+        _breaks(3, search="--nodes 1"),
+        fast=True,
+    ),
+    Mutant(
+        "old-directives-answer",
+        "An answer counts whichever directive it was given to.",
+        (
+            Edit(
+                _SWITCH,
+                "answers",
+                "if state.ack and state.directive and state.ack.value.directive_revision == state.directive.mod:",
+                "if state.ack and state.directive:",
+            ),
+        ),
+        Test(f"{_TESTS}/test_switch.py::test_rule_7_an_answer_to_an_older_directive_does_not_count"),
+        "The explorer's agents answer the directive in force alone, so it cannot see this one.",
+        fast=True,
+    ),
+    Mutant(
+        "served-by-name",
+        "The queue is served in the order of the jobs' names.",
+        (
+            Edit(
+                _QUEUE,
+                "head_of",
+                "for ticket in view.waiting():",
+                "for ticket in sorted(view.waiting(), key=lambda one: one.name):",
+            ),
+        ),
+        _breaks(6, search="--every-order"),
+        fast=True,
+    ),
+    Mutant(
+        "own-ticket-before-the-view",
+        "Ticket and grant are written together although somebody else may have queued meanwhile.",
+        (Edit(_COMMANDS, "acquire", ", spec_mod=spec_mod, queue_empty=True)", ", spec_mod=spec_mod)"),),
+        _breaks(6, search="--replicas 2"),
+        "One replica sees its own writes: it takes two.",
+        fast=True,
+    ),
+    Mutant(
+        "free-path-after-lost",
+        "Whoever is resident is granted at no cost, also when its last turn was lost.",
+        (
+            Edit(
+                _IDLE,
+                "_serve",
+                "if head and resident == Resident(ResidentKind.JOB, head.name):",
+                "if head and (resident.kind, resident.job) == (ResidentKind.JOB, head.name):",
+            ),
+        ),
+        _breaks(14, search="--fault expire"),
+        fast=True,
+    ),
+    Mutant(
+        "lost-is-clean",
+        "A turn that is lost is taken for one that was given back.",
+        (Edit(_HELD, "lost_turn", "Ended.LOST, turn.holder.process)", "Ended.CLEAN)"),),
+        _breaks(14, search="--fault expire"),
+        fast=True,
+    ),
+    Mutant(
+        "incoming-ticket-gone",
+        "A switch goes on although the ticket that it was begun for is gone.",
+        (
+            Edit(
+                _PREPARING,
+                "preparing",
+                "if incoming.ticket_revision and incoming_ticket(view, turn) is None:",
+                "if False:",
+            ),
+        ),
+        Test(f"{_TESTS}/test_switch.py::test_rule_19_and_27_incoming_ticket_gone_pause_and_delete_release_a_prepare"),
+        "The end of COMMIT looks for the ticket again and grants nobody (rule 19), so nothing unsafe comes of it: "
+        "a job is moved for nobody.",
+        fast=True,
+    ),
+    Mutant(
+        "granted-without-its-ticket",
+        "The end of COMMIT does not look whether the ticket is still the one that it was begun for.",
+        (
+            Edit(
+                _SWITCH,
+                "incoming_ticket",
+                "if ticket and ticket.create == turn.incoming.ticket_revision and",
+                "if ticket and",
+            ),
+        ),
+        Test(f"{_TESTS}/test_switch.py::test_rule_19_a_ticket_made_anew_is_not_the_incoming_one"),
+        fast=True,
+    ),
+    Mutant(
+        "refused-head-at-once",
+        "A switch that a node has refused is tried again at once.",
+        (
+            Edit(
+                _IDLE,
+                "_held_back",
+                "if not turn.blocked or not turn.attempt:\n        return None",
+                "if True:\n        return None",
+            ),
+        ),
+        _breaks(15, search="--fault refuse=2 --lasting"),
+        "A fault that goes away by itself hides it.",
+        fast=True,
+    ),
+    Mutant(
+        "spec-in-mid-switch",
+        "A new spec is adopted while a switch is being prepared.",
+        (
+            Edit(
+                _PREPARING,
+                "preparing",
+                "    acks = answers(view, turn)\n",
+                "    acks = answers(view, turn)\n"
+                "    if view.spec and view.spec.mod != turn.generation:\n"
+                "        from coordinator.decide.spec import respecified\n"
+                "        return respecified(view, turn, view.spec)\n",
+            ),
+        ),
+        Test(f"{_TESTS}/test_commands.py::test_rule_4_not_adopted_in_mid_switch"),
+        fast=True,
+    ),
+    Mutant(
+        "failed-commit-is-released",
+        "A commit that failed ends as if nothing had moved.",
+        (
+            Edit(
+                _COMMITTING,
+                "committing",
+                "return Verdict(_failed(view, turn, node, acks[node]))",
+                'return Verdict(Decision("As it was.", replace(turn, phase=Phase.IDLE, incoming=None)))',
+            ),
+        ),
+        _breaks(2, 9, 14, search="--fault unsaved --fault cancel"),
+        fast=True,
+    ),
+    Mutant(
+        "token-again",
+        "A grant has the token of the one before.",
+        (Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token"),),
+        _breaks(4, search="--every-order"),
+        fast=True,
+    ),
+    Mutant(
+        "epoch-again",
+        "A new switch has the epoch of the one before.",
+        (
+            Edit(
+                _NUMBERS,
+                "next_epoch",
+                "max(view.revision, turn.epoch + 1, view.highest_epoch() + 1, reported + 1)",
+                "turn.epoch",
+            ),
+        ),
+        _breaks(4, search="--every-order"),
+        fast=True,
+    ),
+    Mutant(
+        "kill-in-grace",
+        "A job whose session is lost is killed at the first sign of resistance.",
+        (
+            Edit(
+                _IDLE,
+                "_serve",
+                "kill = turn.kill or desperate or (grace_over and may_kill(view))",
+                "kill = turn.kill or desperate or may_kill(view)",
+            ),
+        ),
+        _breaks(8, search="--fault resist"),
+        fast=True,
+    ),
+)
