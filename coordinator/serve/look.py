@@ -8,6 +8,7 @@ from collections import defaultdict
 from coordinator.decide.commands import Refusal
 from coordinator.picture import Picture
 from coordinator.serve.messages import to_message
+from coordinator.serve.remarks import remarks
 from ledger.records import Job, ResidentKind, TicketState
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 
@@ -27,6 +28,7 @@ def group(picture: Picture, name: str, *, brief: bool = False) -> coordinator_pb
         found.malformed, found.note = True, str(error)
     if view is None:
         return found
+    found.note = " ".join(filter(None, (found.note, *remarks(view))))
     if view.spec is not None:
         found.spec.CopyFrom(to_message(view.spec.value, records_pb2.GroupSpec))
     if view.turn is not None:
