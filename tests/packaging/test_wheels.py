@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ledger.etcd_server import VARIABLE, find_etcd
+
 ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 300.0
 _CLIENT = {"tsclient", "timeslice_proto"}
@@ -159,5 +161,11 @@ def test_the_system_goes_on_top_of_the_client(with_system: Path) -> None:
     timeslice = with_system.with_name("timeslice")
     for name in ("coordinator", "agent", "dev", "repair"):
         assert "usage: timeslice " + name in _run(timeslice, name, "--help").stdout
-    _run(with_system, "-I", "-c", "from tsclient import testing; testing.coordinator()")
+    program = (
+        "from tsclient import testing\n"
+        "with testing.coordinator() as system, system.connect() as client:\n"
+        "    print(client.acquire(system.group, timeout=60).yield_())"
+    )
+    etcd = f"{VARIABLE}={find_etcd().path}"  # an installed system knows nothing of the one in a checkout
+    assert _run("env", etcd, with_system, "-I", "-c", program).stdout == "0\n"
     _pip(with_system, "check")
