@@ -18,7 +18,7 @@ help: ## Say what can be made
 setup: .venv/.installed ## Virtual environment, pinned dependencies, this project, etcd
 	@$(BIN)/python deploy/get_etcd.py >/dev/null
 
-demo: setup ## Jobs that share simulated accelerators on this machine for 40 s, all else real
+demo: setup ## Jobs that share simulated accelerators on this machine for about a minute, all else real
 	$(BIN)/timeslice dev $(ARGS)
 
 test: setup ## All tests, against a real etcd

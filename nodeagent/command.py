@@ -33,6 +33,14 @@ _EXAMPLES = """\
 examples:
   timeslice agent --node gpu-7 --etcd 10.0.0.1:2379 --backend cuda --state-dir /var/lib/timeslice
   timeslice agent --node sim-0 --backend sim --sim-socket /tmp/device.sock --state-dir /tmp/agent
+
+A simulated device: python -m nodeagent.backends.sim.device --socket /tmp/device.sock --log /tmp/device.log
+
+While etcd is away the agent goes on trying, and says so in its log. SIGTERM or SIGINT ends it; what is on the devices
+stays there.
+
+exit status:
+  0 ended as it was told    1 it cannot go on: the error says why    2 wrong arguments
 """
 
 
@@ -55,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--node", default=socket.gethostname().split(".")[0].lower(), help="its name (default: %(default)s)"
     )
     parser.add_argument("--backend", choices=("cuda", "sim"), default="cuda", help="(default: %(default)s)")
-    parser.add_argument("--sim-socket", metavar="SOCKET", type=Path, help="of the simulated device")
+    parser.add_argument("--sim-socket", metavar="SOCKET", type=Path, help="of the simulated device, for --backend sim")
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -63,7 +71,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="of this node alone, kept over restarts: the journal and the devices' locks",
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help="serve NodeAgent there (default: not at all)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="serve the gRPC service NodeAgent (checkpoint, restore, status) there (default: not at all)",
+    )
     parser.add_argument(
         "--baseline-bytes", metavar="N", type=int, help="what a device without a process may have in use"
     )
@@ -101,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 def _config(args: argparse.Namespace, store: Store) -> AgentConfig:
     """Raises ValueError or BadName for what cannot be meant."""
     if args.backend == "sim" and args.sim_socket is None:
-        raise ValueError("--backend sim needs --sim-socket.")
+        raise ValueError("--backend sim needs --sim-socket: where `python -m nodeagent.backends.sim.device` serves.")
     return AgentConfig(
         node=args.node,
         open_store=store.open,

@@ -14,7 +14,7 @@ import pytest
 from chaos.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/architecture.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/by-hand.md", "docs/client.md")
 
 
 def test_the_example_runs_as_it_is(tmp_path: Path) -> None:

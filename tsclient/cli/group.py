@@ -40,7 +40,9 @@ def register(commands: Subparsers) -> None:
         help="what to do with a dead holder that cannot be stopped; default: %(default)s",
     )  # fmt: skip
     put.add_argument("--lost-grace", type=_seconds, default=0, metavar="S", help="how long it may resist; default: 10")
-    put.add_argument("--parked-ttl", type=_seconds, default=0, metavar="S", help="how long its state is kept; default: 3600")
+    put.add_argument(
+        "--parked-ttl", type=_seconds, default=0, metavar="S", help="how long its state is kept; default: 3600"
+    )
     put.add_argument(
         "--node-lost", choices=("wait", "drop"), default="wait",
         help="what to do while a node is away; default: %(default)s",
