@@ -144,6 +144,10 @@ class Keepalives:
                 await asyncio.sleep(pause)
             except EtcdError as error:
                 self._fail(error)
+            except Exception as error:
+                # A fault of this program must not leave all leases without renewal for good.
+                log.exception("Keepalives failed in a way that nobody foresaw; the next one begins anew.")
+                self._fail(EtcdError(f"keepalives failed: {error!r}"))
 
     async def _life(self) -> None:
         """One stream from its beginning to its end."""

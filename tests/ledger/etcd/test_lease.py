@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from ledger.etcd import EtcdClient, boottime
-from ledger.etcd.errors import DeadlineExceeded, LeaseNotFound
+from ledger.etcd.errors import DeadlineExceeded, EtcdError, LeaseNotFound
 from tests.support.etcd_source import TestEtcd
 from tests.support.metrics import metric
 from tests.support.proxy import Proxy
@@ -202,3 +202,19 @@ async def test_closing_without_revoking_leaves_the_lease(etcd: TestEtcd, connect
     assert not lease.alive
     assert (await client.time_to_live(lease.lease_id)).granted_ttl == 60
     await client.revoke(lease.lease_id)
+
+
+async def test_a_fault_of_the_client_itself_ends_no_renewal_for_good(
+    client: EtcdClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = await client.grant(60)
+    serve = client._keepalives._serve
+
+    async def broken(*_arguments: object) -> None:
+        monkeypatch.setattr(client._keepalives, "_serve", serve)
+        raise RuntimeError("a fault of this program")
+
+    monkeypatch.setattr(client._keepalives, "_serve", broken)
+    with pytest.raises(EtcdError, match="a fault of this program"):
+        await client.beat(proof.lease_id)
+    assert (await client.beat(proof.lease_id)).ttl == 60
