@@ -14,6 +14,7 @@ from pathlib import Path
 
 from coordinator.apply.errors import EngineError
 from coordinator.serve import tracing
+from coordinator.serve.compaction import KEEP_LEAST
 from coordinator.serve.security import ServerTls
 from coordinator.serve.server import CoordinatorServer, PortInUse, Settings, new_replica_id
 from ledger.errors import BadName
@@ -66,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--advertise", default="", metavar="A:P", help="the address that clients reach it by (as it listens)")
     add("--replica-id", default="", metavar="NAME", help="unique among the replicas (made up)")
     add("--drain-seconds", type=float, default=10.0, metavar="S", help="for writes in flight at the end (%(default)s)")
+    add(
+        "--history-seconds",
+        type=float,
+        default=KEEP_LEAST,
+        metavar="S",
+        help="of etcd's history that are kept; older is compacted, 0: never (%(default)g, which is the least)",
+    )
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(%(default)s)")
     add_store_options(parser)
     tls = parser.add_argument_group("how clients reach it").add_argument
@@ -114,6 +122,8 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Setting
         raise ValueError("--tls-cert and --tls-key belong together, and --tls-ca needs both.")
     if args.token_file is not None and args.tls_cert is None:
         raise ValueError("--token-file needs --tls-cert: without TLS anybody on the way could read the tokens.")
+    if args.history_seconds != 0 and not args.history_seconds >= KEEP_LEAST:
+        raise ValueError(f"--history-seconds is at least {KEEP_LEAST:g}, or 0.")
     if args.drain_seconds < 0:
         raise ValueError("--drain-seconds cannot be below 0.")
     store = store_from(args, environ)
@@ -127,6 +137,7 @@ def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Setting
         token_file=args.token_file,
         replica_id=check_name("replica", args.replica_id) if args.replica_id else new_replica_id(),
         drain_within=args.drain_seconds,
+        history=args.history_seconds or None,
     )
 
 

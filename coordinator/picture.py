@@ -112,6 +112,13 @@ class Picture:
     def compaction(self) -> Kept[Compaction] | None:
         return self._index.compaction
 
+    def compaction_error(self) -> LedgerError | None:
+        return next((error for place, error in self._index.errors() if place.kind is Kind.COMPACTION), None)
+
+    def node_errors(self, node: str) -> list[tuple[Place, LedgerError]]:
+        """The records of a node itself that cannot be read, and what each was to be."""
+        return self._index.errors(node=node)
+
     def tickets_of(self, session: str) -> list[tuple[str, Kept[Ticket]]]:
         """The tickets of a session, each with its group."""
         found = []

@@ -52,11 +52,16 @@ class Index:
         return self._queues.get(group) or Queue()
 
     def errors(self, *, group: str = "", node: str = "") -> list[tuple[Place, LedgerError]]:
-        """The records of a group, or of a node itself, that cannot be read, and what each was to be."""
+        """The records of a group, or of a node itself, that cannot be read, and what each was to be.
+
+        Without a name: all of them.
+        """
         return [
             (place, error)
             for place, error in self._errors.values()
-            if (group and place.group == group) or (node and place.node == node and not place.group)
+            if (not group and not node)
+            or (group and place.group == group)
+            or (node and place.node == node and not place.group)
         ]
 
     def put(self, kv: KeyValue) -> Place | None:

@@ -19,11 +19,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from coordinator.apply.engine import Engine
+from coordinator.serve.compaction import KEEP_LEAST, Compactor
 from coordinator.serve.interceptor import CallInterceptor
 from coordinator.serve.registration import Registration
 from coordinator.serve.security import ServerTls, Tokens
 from coordinator.serve.service import CoordinatorService
 from coordinator.serve.services import Services
+from ledger.codec import VERSION
 from ledger.etcd import EtcdClient, Security
 from ledger.keys import DEFAULT_PREFIX, Keys
 from ledger.records import Replica
@@ -69,6 +71,7 @@ class Settings:
         advertise: the address that clients can reach it by; empty: as it listens.
         token_file: every caller has to send one of the tokens in it; None: anybody may call.
         drain_within: seconds for writes in flight at the end.
+        history: seconds of etcd's history that are kept; None: nothing is compacted.
     """
 
     etcd: Sequence[str]
@@ -80,6 +83,7 @@ class Settings:
     token_file: Path | None = None
     replica_id: str = field(default_factory=new_replica_id)
     drain_within: float = 10.0
+    history: float | None = KEEP_LEAST
 
 
 class PortInUse(Exception):
@@ -131,12 +135,17 @@ class CoordinatorServer:
             services = Services.of(self.engine)
             running.callback(services.bell.close)
             server = self._listen(services)
-            replica = Replica(address=settings.advertise or self.address, release=release())
+            address = settings.advertise or self.address
+            replica = Replica(address=address, release=release(), record_version=VERSION)
             registration = Registration(client, keys, settings.replica_id, replica)
             await registration.start()
             running.push_async_callback(registration.close)
             services.expiry.start()
             running.push_async_callback(services.expiry.close)
+            if settings.history is not None:
+                compactor = Compactor(self.engine, settings.history)
+                compactor.start()
+                running.push_async_callback(compactor.close)
             await server.start()
             running.push_async_callback(self._leave, server, services)
             health_task = asyncio.create_task(self._watch_health(), name="health")
