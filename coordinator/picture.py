@@ -112,12 +112,15 @@ class Picture:
     def compaction(self) -> Kept[Compaction] | None:
         return self._index.compaction
 
-    def compaction_error(self) -> LedgerError | None:
-        return next((error for place, error in self._index.errors() if place.kind is Kind.COMPACTION), None)
+    def session_error(self, session: str) -> LedgerError | None:
+        """Why the session's record cannot be read, where it is there but `session` has none."""
+        return self._error(Place(Kind.SESSION, name=session))
 
-    def node_errors(self, node: str) -> list[tuple[Place, LedgerError]]:
-        """The records of a node itself that cannot be read, and what each was to be."""
-        return self._index.errors(node=node)
+    def compaction_error(self) -> LedgerError | None:
+        return self._error(Place(Kind.COMPACTION))
+
+    def _error(self, wanted: Place) -> LedgerError | None:
+        return next((error for place, error in self._index.errors() if place == wanted), None)
 
     def tickets_of(self, session: str) -> list[tuple[str, Kept[Ticket]]]:
         """The tickets of a session, each with its group."""

@@ -77,7 +77,8 @@ class BlockingAcquire:
             if self._ending is not None:
                 raise self._ending
             if picture.revision >= self._session.mod and picture.session(self._session.name) is None:
-                raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.")
+                gone = Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.")
+                raise picture.session_error(self._session.name) or gone
             event = self._seat.look(picture, self._services.engine.clock())
             match event.WhichOneof("event") if event is not None else None:
                 case "granted":

@@ -23,10 +23,11 @@ from coordinator.serve.services import Services
 from coordinator.serve.sessions import WITHIN, beat_within
 from coordinator.serve.stream import SessionStream
 from coordinator.serve.watching import GroupWatch
+from coordinator.serve.writing import write_over
 from ledger.codec import encode
 from ledger.etcd.txn import Delete, Put, exists
 from ledger.keys import check_name
-from ledger.records import Drain, TicketState
+from ledger.records import Drain, Registered, TicketState
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import coordinator_pb2_grpc
 
@@ -94,8 +95,8 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             raise Refusal("NO_SUCH_NODE", f"Group {request.group} has no node {request.node}.", about)
         key = self._engine.keys.registered(request.node, request.group, request.job)
         op = Put(key, record) if request.processes else Delete(key)
-        done = await self._engine.client.txn([exists(self._engine.keys.spec(request.group))], [op], idempotent=True)
-        if not done.succeeded:
+        there = exists(self._engine.keys.spec(request.group))
+        if await write_over(self._engine.client, op, Registered, there) is None:
             raise Refusal("NO_SUCH_GROUP", f"There is no group {request.group}.", {"group": request.group})
         return pb.RegisterProcessesResponse()
 
@@ -159,12 +160,11 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             raise Refusal("NO_SUCH_NODE", f"No node {node} is known.", {"node": node})
         key = self._engine.keys.drain(node)
         why = validate.sentence("The reason of a drain", request.why)
-        if request.undrain:
-            done = await self._engine.client.txn([], [Delete(key)], idempotent=True)
-        else:
-            drain = Drain(since=datetime.now(UTC).isoformat(timespec="seconds"), why=why)
-            done = await self._engine.client.txn([], [Put(key, encode(drain))], idempotent=True)
-        await self._services.sessions.caught_up(done.revision)
+        drain = Drain(since=datetime.now(UTC).isoformat(timespec="seconds"), why=why)
+        op = Delete(key) if request.undrain else Put(key, encode(drain))
+        revision = await write_over(self._engine.client, op, Drain)
+        assert revision is not None, "nothing else is compared"
+        await self._services.sessions.caught_up(revision)
         return pb.DrainNodeResponse()
 
     async def _administer(self, group: str, ask: Callable[[GroupView], Decision | Nothing]) -> pb.Group:

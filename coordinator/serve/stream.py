@@ -316,7 +316,10 @@ class SessionStream:
             return False
         kept = picture.session(self._live.session)
         if kept is None:
-            self._expired()
+            if (unreadable := picture.session_error(self._live.session)) is not None:
+                self.end(unreadable)  # it lives: a replica that can read it serves it
+            else:
+                self._expired()
             return True
         if kept.mod > self._live.mod and kept.value.replica != self._engine.replica_id:
             self.end(Refusal("SESSION_TAKEN", "Another replica serves the session now."))
