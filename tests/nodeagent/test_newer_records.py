@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rule 32: an agent that meets a record of a later version stands by for that group, and goes on for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ledger.codec import VERSION
+from ledger.keys import Keys
+from ledger.records import Outcome, ProcessState
+from tests.nodeagent.director import GROUP, NODE, PREPARE, RELEASE, Director
+
+NEWER = f'{{"version":"{VERSION + 1}","flux":"capacitor"}}'.encode()
+
+RECORDS: dict[str, Callable[[Keys], bytes]] = {
+    "directive": lambda keys: keys.directive(NODE, GROUP),
+    "ack": lambda keys: keys.ack(NODE, GROUP),
+    "processes": lambda keys: keys.processes(NODE, GROUP),
+    "registered": lambda keys: keys.registered(NODE, GROUP, "a"),
+}
+
+
+@pytest.mark.parametrize("what", RECORDS)
+async def test_rule_32_nothing_is_done_or_written_for_a_group_with_a_newer_record(boss: Director, what: str) -> None:
+    other = Director(boss.client, boss.keys, boss.endpoint, boss.node, "other")
+    other.devices = ["SIM-1"]
+    boss.start_agent()
+    await boss.registered()
+    a = boss.node.workload("a").attach("SIM-0")
+    newer = RECORDS[what](boss.keys)
+    await boss.client.put(newer, NEWER)
+    if what != "directive":
+        await boss.tell(PREPARE, 1, "b")
+    for epoch in (1, 2):  # time enough: each is told after the group's own directive
+        assert (await other.ask(PREPARE, epoch)).outcome is Outcome.PREPARED
+        assert (await other.ask(RELEASE, epoch)).outcome is Outcome.RELEASED
+    assert boss.node.driver.state(a.pid) is ProcessState.RUNNING
+    for key in (boss.keys.ack(NODE, GROUP), boss.keys.processes(NODE, GROUP), newer):
+        kv = await boss.client.get(key)
+        assert (kv.value if kv else None) == (NEWER if key == newer else None)
+    await boss.client.delete(newer)
+    if what == "directive":
+        await boss.tell(PREPARE, 1, "b")
+    kv = await boss.client.get(boss.keys.directive(NODE, GROUP))
+    assert kv is not None
+    assert (await boss.answer(kv.mod_revision)).outcome is Outcome.PREPARED
