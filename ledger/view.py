@@ -73,7 +73,7 @@ class LedgerView:
         self._listener = listener
         self._resync = resync
         self._random = random or Random()
-        self._breaks = 0  # of watches that have ended
+        self._breaks = 0  # of watches that have ended, and lists that failed
         self._copy: dict[bytes, KeyValue] = {}
         self._cluster_id = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -128,12 +128,13 @@ class LedgerView:
             # A fault of whoever listens, too: a view that ended for it without a word would leave its process deaf.
             retry=retry_if_exception_type(Exception),
             wait=wait_random_exponential(multiplier=_PAUSE, max=_PAUSE_MAX),
-            before_sleep=self._say_why,
+            before_sleep=self._failed,
         )
         while True:
             await again(self._follow)
 
-    def _say_why(self, failed: RetryCallState) -> None:
+    def _failed(self, failed: RetryCallState) -> None:
+        self._breaks += 1
         error = failed.outcome.exception() if failed.outcome is not None else None
         unforeseen = None if isinstance(error, EtcdError) else error
         log.warning("The view of %s has to begin anew: %s", self._prefix.decode(), error, exc_info=unforeseen)

@@ -108,6 +108,9 @@ async def test_a_break_is_counted_and_a_resync_is_none(etcd: TestEtcd, prefix: b
         listed = client.requests["range"]
         await _until(lambda: client.requests["range"] > listed + 2)
         assert view.breaks == 0
+        await view.close()
+        view = LedgerView(client, prefix, Copy().take)
+        await view.start(DEADLINE)
         for number in (1, 2):
             await proxy.refuse()
             await _until(lambda: not view.live)
