@@ -140,11 +140,22 @@ def test_signals_are_forwarded(coordinator: Coordinator, number: signal.Signals)
 
 
 def test_a_signal_that_was_ignored_stays_so(coordinator: Coordinator) -> None:
+    """As under nohup(1): what is not for it is not for the command, though that would listen."""
+    listening = (
+        "import signal, threading\n"
+        "told, enough = [], threading.Event()\n"
+        "def hear(number, _):\n    told.append(number); number == signal.SIGUSR1 and enough.set()\n"
+        "signal.signal(signal.SIGHUP, hear), signal.signal(signal.SIGUSR1, hear)\n"
+        "print('ready', flush=True)\n"
+        "while not enough.wait(0.05): pass\n"
+        "print(told == [signal.SIGUSR1])"
+    )
     ignoring = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")
-    with started(coordinator, *sh("echo ready; read line; exit 4"), before=ignoring) as it:
+    with started(coordinator, "--", sys.executable, "-c", listening, before=ignoring) as it:
         assert it.line() == "ready"
         it.process.send_signal(signal.SIGHUP)
-        assert it.rest()[0] == 4
+        it.process.send_signal(signal.SIGUSR1)
+        assert it.rest()[:2] == (0, "True\n")
 
 
 def test_ctrl_c_at_a_terminal_reaches_the_command_once(coordinator: Coordinator) -> None:
