@@ -147,7 +147,7 @@ def with_system(python: Path, wheels: dict[str, Path]) -> Iterator[Path]:
 
 def test_commands_of_the_system_say_what_to_install_where_it_is_not(python: Path) -> None:
     timeslice = python.with_name("timeslice")
-    for name in ("coordinator", "agent", "dev", "repair"):
+    for name in ("coordinator", "agent", "dev", "doctor", "repair"):
         assert "pip install timeslice-system" in _run(timeslice, name, "--an-option", "x", status=1).stderr
     assert "coordinator" in _run(timeslice, "--help").stdout
     assert (
@@ -159,7 +159,7 @@ def test_commands_of_the_system_say_what_to_install_where_it_is_not(python: Path
 
 def test_the_system_goes_on_top_of_the_client(with_system: Path) -> None:
     timeslice = with_system.with_name("timeslice")
-    for name in ("coordinator", "agent", "dev", "repair"):
+    for name in ("coordinator", "agent", "dev", "doctor", "repair"):
         assert "usage: timeslice " + name in _run(timeslice, name, "--help").stdout
     program = (
         "from tsclient import testing\n"

@@ -21,7 +21,7 @@ GROUP = "timeslice.commands"
 _OWN = (run, ticket, status, get, group, admin)
 
 # Found by entry point where the system is installed; where only the client is, each says what is missing.
-_OF_THE_SYSTEM = ("agent", "coordinator", "dev", "repair")
+_OF_THE_SYSTEM = ("agent", "coordinator", "dev", "doctor", "repair")
 
 _EPILOG = """\
 examples:
