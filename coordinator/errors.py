@@ -76,7 +76,7 @@ KINDS: Mapping[str, Kind] = {
     "DEVICE_CLAIMED": Kind(
         _S.FAILED_PRECONDITION,
         "Another group has the device.",
-        "Take it out of the other group first: `timeslice get groups` shows who has what.",
+        "Take it out of the other group first: `timeslice get groups -o json` shows who has what.",
     ),
     "GROUP_DELETING": Kind(
         _S.FAILED_PRECONDITION, "The group is being deleted.", "Use another group, or make it anew once it is gone."

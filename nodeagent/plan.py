@@ -24,6 +24,8 @@ from nodeagent.backends.driver import Verdict
 
 EVIDENCE_LIMIT = 32
 _RUNNABLE = (ProcessState.RUNNING, ProcessState.LOCKED)
+_OFF = (ProcessState.PARKED, ProcessState.LOCKED, ProcessState.FAILED)
+"""On record as off the devices. One that is not found any more has ended: its job is told at its next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def gone(scene: Scene, job: str) -> tuple[Process, ...]:
     return tuple(
         one.process
         for one in scene.records.of(job)
-        if one.process and one.process not in there and one.state in (ProcessState.PARKED, ProcessState.LOCKED)
+        if one.process and one.process not in there and one.state in _OFF
     )
 
 
@@ -168,9 +170,9 @@ def processes(scene: Scene, *, done: bool = False) -> Processes:
     for one in scene.findings.found:
         jobs.setdefault(one.job, []).append(_record(scene, one))
     for job, old in _all(scene.records):
-        kept = old.state in (ProcessState.PARKED, ProcessState.LOCKED) and old.process not in found
+        kept = old.state in _OFF and old.process not in found
         if kept and not (done and job == scene.directive.on):
-            jobs.setdefault(job, []).append(old)
+            jobs.setdefault(job, []).append(_ended(old))
     return _sorted(jobs, scene.findings.strangers)
 
 
@@ -184,9 +186,9 @@ def between_switches(records: Processes, findings: Findings, on: str | None) -> 
     there = {one.process for one in findings.found}
     for job, old in _all(records):
         # Of a session that was lost, and so never brought back, nothing is kept once it has ended.
-        off = old.state in (ProcessState.PARKED, ProcessState.LOCKED) and old.lost_session is None
+        off = old.state in _OFF and old.lost_session is None
         if off and old.process not in there:
-            jobs.setdefault(job, []).append(old)
+            jobs.setdefault(job, []).append(_ended(old))
     return _sorted(jobs, findings.strangers)
 
 
@@ -231,6 +233,11 @@ def _session_allows(scene: Scene, one: Found) -> bool:
     record = scene.record(one.process)
     lost = record.lost_session if record else None
     return lost is None or lost == scene.directive.on_process
+
+
+def _ended(old: ProcessRecord) -> ProcessRecord:
+    """A recorded process that is gone: it keeps its place in the record, and holds nothing."""
+    return replace(old, state=ProcessState.FAILED, bytes=0)
 
 
 def _record(scene: Scene, one: Found) -> ProcessRecord:

@@ -150,6 +150,7 @@ class Switch:
         except Superseded:
             await self._undo(course, out)
             raise
+        failed = await self._still_there(failed)
         if not failed:
             return None
         if order.directive.kill:
@@ -228,7 +229,7 @@ class Switch:
         await self._kill(course, course.doomed)
         out = [one for one in plan.outgoing(course.scene) if one not in course.doomed]
         self.doing = f"saving {len(out)} processes"
-        failed = await self._all(out, "save", course, order.left())
+        failed = await self._still_there(await self._all(out, "save", course, order.left()))
         alive, ended = await self._sort(failed)
         await self._kill(course, ended)
         if alive and order.directive.kill:
@@ -409,14 +410,18 @@ class Switch:
     async def _state(self, process: Process) -> ProcessState | None:
         return await self._backend.state(process, within=_CLEANUP)
 
+    async def _still_there(self, failed: Mapping[Found, BackendError]) -> dict[Found, BackendError]:
+        """Without those that have meanwhile ended, or left the devices, by themselves: that is nobody's fault."""
+        return {one: error for one, error in failed.items() if await self._state(one.process) is not None}
+
     async def _sort(
         self, failed: Mapping[Found, BackendError]
     ) -> tuple[dict[Found, BackendError], dict[Found, BackendError]]:
-        """Those that go on as they were, and those that are FAILED or have ended."""
+        """Those that go on as they were, and those that are FAILED."""
         alive: dict[Found, BackendError] = {}
         ended: dict[Found, BackendError] = {}
         for one, error in failed.items():
-            over = await self._state(one.process) in (None, ProcessState.FAILED)
+            over = await self._state(one.process) is ProcessState.FAILED
             (ended if over else alive)[one] = error
         return alive, ended
 

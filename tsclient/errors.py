@@ -186,7 +186,7 @@ class DeviceClaimed(NotNow):
     """Another group has the device."""
 
     reason = "DEVICE_CLAIMED"
-    next_step = "Take it out of the other group first: `timeslice get groups` shows who has what."
+    next_step = "Take it out of the other group first: `timeslice get groups -o json` shows who has what."
 
 
 class JobsParked(NotNow):

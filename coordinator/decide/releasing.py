@@ -21,6 +21,8 @@ def releasing(view: GroupView) -> Verdict:
         return Verdict(release(view, replace(turn, resident=unknown(turn)), why, reported=highest))
     if all_say(turn, acks, Outcome.RELEASED):
         pinned = turn.pinned and replace(turn.pinned, processes_revision=view.processes_revision(turn.nodes))
+        if pinned and view.has_ended(pinned.job, turn.nodes):
+            pinned = None  # it went by itself, between the refusal and this release: no change would be seen later
         after = replace(turn, phase=Phase.IDLE, incoming=None, pinned=pinned, kill=False)
         if any(ack.lost for ack in acks.values()):
             after = replace(after, resident=unknown(turn))

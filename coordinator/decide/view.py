@@ -17,6 +17,7 @@ from ledger.records import (
     Health,
     Job,
     Processes,
+    ProcessState,
     Ticket,
     TicketState,
     Turn,
@@ -78,13 +79,19 @@ class GroupView:
         return tuple(sorted(device for device, claim in claims.items() if claim.value.group == self.name))
 
     def parked_on(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        """The jobs that have processes on record on any of these nodes."""
+        """The jobs that have living processes on record on any of these nodes."""
         jobs: set[str] = set()
         for node in nodes:
             kept = self.node(node).processes
-            if kept:
-                jobs.update(one.job for one in kept.value.jobs if one.processes)
+            for one in kept.value.jobs if kept else ():
+                if any(process.state is not ProcessState.FAILED for process in one.processes):
+                    jobs.add(one.job)
         return tuple(sorted(jobs))
+
+    def has_ended(self, job: str, nodes: tuple[str, ...]) -> bool:
+        """Every one of these nodes has a record of processes, and none has a living one of the job."""
+        recorded = all(self.node(node).processes for node in nodes)
+        return recorded and job not in self.parked_on(nodes)
 
     def processes_revision(self, nodes: tuple[str, ...]) -> int:
         """The newest mod revision of the process records of these nodes."""

@@ -9,7 +9,7 @@ from coordinator.decide.commands import Refusal
 from coordinator.picture import Picture
 from coordinator.serve.messages import to_message
 from coordinator.serve.remarks import remarks
-from ledger.records import Job, ResidentKind, TicketState
+from ledger.records import Job, ProcessState, ResidentKind, TicketState
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 
 
@@ -90,7 +90,8 @@ def _jobs_of(picture: Picture, name: str) -> list[coordinator_pb2.JobView]:
     processes: defaultdict[str, list[int]] = defaultdict(list)  # by job: the bytes of each process
     for state in view.nodes.values():
         for one in state.processes.value.jobs if state.processes is not None else ():
-            processes[one.job] += [process.bytes for process in one.processes]
+            living = [process for process in one.processes if process.state is not ProcessState.FAILED]
+            processes[one.job] += [process.bytes for process in living]
     turn = view.turn.value if view.turn is not None else None
     holder = turn.holder.job if turn is not None and turn.holder is not None else ""
     resident = ""

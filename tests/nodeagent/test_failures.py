@@ -46,6 +46,25 @@ async def test_what_breaks_is_killed_and_named(boss: Director) -> None:
     await boss.switch(2, "b")
 
 
+@pytest.mark.parametrize("step", ["agent.prepare.checked", "agent.commit.locked", "agent.commit.begun"])
+async def test_who_ends_by_itself_is_nobodys_fault(boss: Director, step: str) -> None:
+    """A job comes to its end just when it is to be locked, or saved: the switch goes on, and nobody is blamed."""
+    agent = boss.start_agent("--ttl", "60", failpoints=f"{step}=stop")
+    ends = boss.node.workload("a").attach("SIM-0")
+    revision = await boss.tell(PREPARE, 1, "b")
+    if step.startswith("agent.commit"):
+        assert (await boss.answer(revision)).outcome is Outcome.PREPARED
+        revision = await boss.tell(COMMIT, 1, "b")
+    until(lambda: stopped(agent.pid), f"the agent stands at {step}")
+    ends.kill()
+    ends.wait()
+    agent.send_signal(signal.SIGCONT)
+    answer = await boss.answer(revision)
+    good = Outcome.COMMITTED if step.startswith("agent.commit") else Outcome.PREPARED
+    assert (answer.outcome, answer.why) == (good, "")
+    assert {each.state for each in await boss.records("a")} <= {ProcessState.FAILED}
+
+
 @pytest.mark.parametrize("fault", [FaultKind.RESTORE_FAILS, FaultKind.RESTORE_BREAKS])
 async def test_not_restored_leaves_the_devices_to_the_next(boss: Director, fault: FaultKind) -> None:
     boss.start_agent()

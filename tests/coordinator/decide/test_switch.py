@@ -343,6 +343,13 @@ def test_rule_20_the_pin_notes_the_process_records_as_the_release_left_them() ->
     assert turn.pinned is not None and turn.pinned.processes_revision == 10
 
 
+def test_rule_20_who_has_gone_before_the_release_ends_is_not_pinned() -> None:
+    """It ended between the refusal and the look of the release: no later change of its processes would be seen."""
+    pinned = Pinned("b", "why")
+    turn = turn_of(switching(Phase.RELEASING, dict.fromkeys(NODES, RELEASED), pinned=pinned, recorded=("a",)))
+    assert turn.pinned is None
+
+
 def test_rule_10_stale_in_release_releases_again_above_it() -> None:
     found = decision(replace(switching(Phase.RELEASING, {"n1": STALE}), revision=10))
     assert found.turn is not None and (found.turn.phase, found.turn.epoch) == (Phase.RELEASING, EPOCH + 8)
