@@ -35,13 +35,17 @@ AT_ONCE = 32
 
 @dataclass(slots=True)
 class _Charge:
-    """A session that this replica is to end: its key as it was, and since when nothing was heard."""
+    """A session that this replica is to end: its key as it was, and since when nothing was heard.
+
+    ``breaks``: those of the view when that began.
+    """
 
     session: str
     mod: int
     served_by: str
     ttl: float
     since: float
+    breaks: int
     at: float = 0.0  # when it is to be looked at next, which is no later than when it is due
 
     @property
@@ -96,7 +100,8 @@ class Expiry:
         if charge is not None and charge.mod == kept.mod:
             return
         ttl, served_by = kept.value.ttl_ms / 1000, kept.value.replica
-        charge = self._charges[session] = _Charge(session, kept.mod, served_by, ttl, self._engine.clock())
+        now, breaks = self._engine.clock(), self._engine.view.breaks
+        charge = self._charges[session] = _Charge(session, kept.mod, served_by, ttl, now, breaks)
         self._at(charge, charge.due)
 
     def _is_ours(self, kept: Kept[Session]) -> bool:
@@ -131,14 +136,19 @@ class Expiry:
             if charge is None or charge.at != at:
                 continue
             if session not in self._ending:
-                if charge.served_by != self._engine.replica_id and not self._engine.view.live:
-                    charge.since = now  # whether that replica is still gone cannot be known: count anew (rule 24)
+                if charge.served_by != self._engine.replica_id and self._unsure(charge):
+                    charge.since, charge.breaks = now, self._engine.view.breaks
                 if charge.due > now:
                     self._at(charge, charge.due)
                     continue
                 self._ending[session] = self._charges.pop(session)
             found.append(charge)
         return found
+
+    def _unsure(self, charge: _Charge) -> bool:
+        """Whether the replica that is gone may have been there in between: then the count begins anew (rule 24)."""
+        view = self._engine.view
+        return not view.live or view.breaks != charge.breaks
 
     def _at(self, charge: _Charge, when: float) -> None:
         charge.at = when
