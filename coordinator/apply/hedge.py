@@ -62,3 +62,24 @@ class Distrust:
         oldest = self._clock() - DISTRUST
         self._since = {one: since for one, since in self._since.items() if one in current and since > oldest}
         return frozenset(replica for replica, _ in self._since)
+
+
+class HoldBack:
+    """Since when a decision on one turn has been left to the replicas before this one.
+
+    What else changes meanwhile does not count: waiters who come and go would put it off for ever.
+    """
+
+    def __init__(self) -> None:
+        self._turn = -1
+        self._until = 0.0
+
+    def left(self, turn: int, now: float, seconds: float) -> float:
+        """Seconds still to hold back on the turn of this mod revision, of ``seconds`` in all."""
+        if self._turn != turn:
+            self._turn, self._until = turn, now + seconds
+        return max(self._until - now, 0.0)
+
+    def end(self) -> None:
+        """Nothing is to be decided any more."""
+        self._turn = -1

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from coordinator.apply.errors import EngineError
-from coordinator.apply.hedge import rank
+from coordinator.apply.hedge import HoldBack, rank
 from coordinator.decide import GroupView, Verdict, Wait, decide
 from coordinator.decide.commands import Refusal
 
@@ -32,8 +32,7 @@ class GroupWorker:
         self._group = group
         self._woken = asyncio.Event()
         self._first = False
-        self._held_back_from = 0  # a hash of what this replica is holding back on
-        self._held_back_until = 0.0
+        self._hold_back = HoldBack()
         self._passed: frozenset[Wait] = frozenset()
         self._timers: dict[Wait, asyncio.TimerHandle] = {}
         self._recheck: asyncio.TimerHandle | None = None
@@ -90,6 +89,7 @@ class GroupWorker:
         engine.picture.notes[self._group] = verdict.note or (verdict.decision.why if verdict.decision else "")
         self._keep_waits(view, verdict)
         if verdict.decision is None:
+            self._hold_back.end()
             return
         if not first and self._holds_back(view):
             return
@@ -121,15 +121,8 @@ class GroupWorker:
         place = rank(engine.replica_id, replicas, self._group, last)
         if place == 0:
             return False
-        now = engine.clock()
         turn_mod = view.turn.mod if view.turn else 0
-        key = hash(
-            (turn_mod, view.tickets, tuple(sorted((n, s.ack.mod if s.ack else 0) for n, s in view.nodes.items())))
-        )
-        if self._held_back_from != key:
-            self._held_back_from = key
-            self._held_back_until = now + engine.latency.hold_back(place, engine.random)
-        left = self._held_back_until - now
+        left = self._hold_back.left(turn_mod, engine.clock(), engine.latency.hold_back(place, engine.random))
         if left > 0:
             self._again(left)
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 from coordinator.apply.engine import Applied, Engine
 from coordinator.apply.errors import Conflict
+from coordinator.apply.hedge import rank
 from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
 from ledger.codec import encode
@@ -25,6 +27,7 @@ from ledger.records import (
     NodeDevices,
     Phase,
     Process,
+    Replica,
     ResidentKind,
     Ticket,
     TicketState,
@@ -196,6 +199,32 @@ async def test_a_switch_goes_on_when_the_replica_that_began_it_is_gone(world: Wo
 async def _again(world: World, node: str) -> ScriptedAgent:
     await world.agents[node].close()
     return await world.agent(node)
+
+
+async def test_waiters_who_come_and_go_do_not_put_off_who_acts_for_another(world: World) -> None:
+    """The replica that ranks first is dead but still registered; the queue changes all the time."""
+    other = await world.replica("r1")
+    client = await world.client()
+    lease = (await client.grant(60)).lease_id
+    first = next(name for name in (f"x{n}" for n in range(100)) if rank("r1", (name, "r1"), "g") == 1)
+    for name in (first, "r1"):
+        await client.put(world.keys.replica(name), encode(Replica(address="nowhere")), lease=lease)
+    await world.group()
+    churning = asyncio.create_task(_churn(world, client, lease))
+    try:
+        # Without agents nobody is served, but the spec is to be adopted, which takes a turn: r1 has to write it.
+        await until(other, lambda view: view.turn is not None)
+    finally:
+        churning.cancel()
+        await asyncio.gather(churning, return_exceptions=True)
+
+
+async def _churn(world: World, client: EtcdClient, lease: int) -> None:
+    for number in itertools.count():
+        key = world.keys.ticket("g", f"j{number % 7}")
+        await client.put(key, encode(Ticket(session=f"{lease:016x}", sequence=number)), lease=lease)
+        await asyncio.sleep(0.01)
+        await client.delete(key)
 
 
 async def test_a_cancelled_waiter_leaves_nothing(world: World) -> None:

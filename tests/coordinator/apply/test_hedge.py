@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, Latency, rank
+import pytest
+
+from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, HoldBack, Latency, rank
 
 REPLICAS = ("r0", "r1", "r2")
 
@@ -55,3 +57,14 @@ def test_holding_back_grows_with_rank_and_with_the_store_s_own_slowness() -> Non
         latency.add(0.2)
     assert latency.hold_back(1, Random(1)) >= 0.8
     assert latency.hold_back(2, Random(1)) >= 1.6
+
+
+def test_holding_back_ends_whatever_else_changes_and_begins_anew_with_the_next_turn() -> None:
+    hold_back = HoldBack()
+    assert hold_back.left(7, now=100.0, seconds=0.1) == pytest.approx(0.1)
+    # Looked at again and again, as waiters come and go: the time goes on.
+    assert hold_back.left(7, now=100.06, seconds=0.1) == pytest.approx(0.04)
+    assert hold_back.left(7, now=100.2, seconds=0.1) == 0
+    assert hold_back.left(8, now=100.2, seconds=0.1) == pytest.approx(0.1)
+    hold_back.end()
+    assert hold_back.left(8, now=100.4, seconds=0.1) == pytest.approx(0.1)
