@@ -77,8 +77,7 @@ def _refused(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
                 tickets=(refuse_quarantined(ticket, ack.why),) if ticket else (),
                 health=quarantine(view, job, f"{node}: {ack.why}"),
             )
-        case Fault.OUTGOING if resident.kind is not ResidentKind.MIXED:
-            job = ack.job or resident.job
+        case Fault.OUTGOING if resident.kind is not ResidentKind.MIXED and (job := ack.job or resident.job):
             if resident.ended is Ended.LOST and job == resident.job:
                 return _blocked(view, turn, node, f"{job}, whose session is lost, cannot be taken off: {ack.why}")
             pinned = replace(turn, attempt=turn.attempt + 1, pinned=Pinned(job, f"{node}: {ack.why}"))

@@ -180,7 +180,8 @@ class FakeCoordinator:
 
     def _prune(self, session: str, last_sequence: int, wanted: Collection[int]) -> None:
         self._drop(
-            session, [one.sequence for one in self.queue if one.sequence <= last_sequence and one.sequence not in wanted]
+            session,
+            [one.sequence for one in self.queue if one.sequence <= last_sequence and one.sequence not in wanted],
         )
 
     def _drop(self, session: str, sequences: Collection[int]) -> None:

@@ -146,17 +146,21 @@ class FakeClient:
 
     Attributes:
         away: every request fails, and watches are silent; see `cut`.
+        slow: seconds that a request takes to arrive.
         ahead: how many more revisions its watches deliver; None: all.
         spoil: what becomes of the next transaction: its answer is lost, whether or not it was applied; None: nothing.
         before_txn: called with the compares of each transaction.
+        after_txn: called with the revision of each that was answered and succeeded.
     """
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store
         self.away = False
+        self.slow = 0.001
         self.ahead: int | None = None
         self.spoil: bool | None = None
         self.before_txn: Callable[[Sequence[Compare]], None] = lambda compares: None
+        self.after_txn: Callable[[int], None] = lambda revision: None
         self._moved = asyncio.Event()
         self._watches: set[FakeWatch] = set()
         store.listeners.append(self.move)
@@ -206,13 +210,15 @@ class FakeClient:
         result = self.store.txn(compares, success, failure)
         if spoil:
             raise Unavailable("the connection broke", ambiguous=True)
+        if result.succeeded:
+            self.after_txn(result.revision)
         return result
 
     def watch(self, prefix: bytes, start: int, *, cluster_id: int = 0) -> FakeWatch:
         return FakeWatch(self, prefix, start, cluster_id)
 
     async def _travel(self) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.slow)
         if self.away:
             raise Unavailable("no member answers", ambiguous=False)
 

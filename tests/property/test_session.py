@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client's session under any schedule: messages late, repeated or lost, streams that break, a client that sleeps.
 
-What must hold whatever happens: the proof never outlasts the lease; who believes in a turn hears of the proof's end when
-its time comes, and no late answer brings it back; tokens grow; and once nothing more is wanted and messages arrive
-again, nothing is left on the server.
+What must hold whatever happens: the proof never outlasts the lease; who believes in a turn hears of the proof's end
+when its time comes, and no late answer brings it back; tokens grow; and once nothing more is wanted and messages
+arrive again, nothing is left on the server.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Sessions(RuleBasedStateMachine):
             if self.stream is None or not self.stream.down:
                 return
             event = self.stream.down.pop(0)
-            self._do(lambda event=event: self.session.event(self.now, event))  # type: ignore[misc]
+            self._do(lambda event=event: self.session.event(self.now, event))
 
     @precondition(lambda self: self.stream and len(self.stream.told) > len(self.stream.down))
     @rule(choice=_CHOICE)
@@ -193,11 +193,11 @@ class Sessions(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nobody wants anything any more, and messages arrive again: then nothing is left."""
         for key in sorted(self.open_calls):
-            self._do(lambda key=key: self.session.give_up(self.now, key))  # type: ignore[misc]
-            self._do(lambda key=key: self.session.noticed(self.now, key))  # type: ignore[misc]
+            self._do(lambda key=key: self.session.give_up(self.now, key))
+            self._do(lambda key=key: self.session.noticed(self.now, key))
         for key in sorted(self.believed):
             self.believed.pop(key, None)
-            self._do(lambda key=key: self.session.yield_(self.now, key))  # type: ignore[misc]
+            self._do(lambda key=key: self.session.yield_(self.now, key))
         for stream in self.late:
             while stream.up and not stream.ended:
                 self._serve(stream, 0)
@@ -269,7 +269,7 @@ class Sessions(RuleBasedStateMachine):
                     self.believed[key] = grant.token
                 case Lost(key=key):
                     self._over(key)
-                    self._do(lambda key=key: self.session.noticed(self.now, key))  # type: ignore[misc]
+                    self._do(lambda key=key: self.session.noticed(self.now, key))
                 case GivenBack(key=key) | Withdrawn(key=key) | Failed(key=key):
                     self._over(key)
                 case Ended(error=error):

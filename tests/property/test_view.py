@@ -47,9 +47,7 @@ class Views(RuleBasedStateMachine):
         self.revision = 0
         self.broken = ""
         self.waiting: list[tuple[int, asyncio.Task[None]]] = []
-        self.view = LedgerView(
-            cast(EtcdClient, self.client), KEYS.root, self._told, resync=RESYNC, random=Random(1)
-        )
+        self.view = LedgerView(cast(EtcdClient, self.client), KEYS.root, self._told, resync=RESYNC, random=Random(1))
         self.loop.work(self.view.start(10.0))
 
     async def _client(self) -> FakeClient:
@@ -112,7 +110,7 @@ class Views(RuleBasedStateMachine):
     @precondition(lambda self: len(self.store.states) > 2)
     @rule(back=st.integers(1, 5), another=st.booleans())
     def restored(self, back: int, another: bool) -> None:
-        """Etcd is down meanwhile. The same cluster set back is known by its revision alone, so by a list before a write."""
+        """Etcd is down meanwhile. The same cluster, set back, is known by its revision alone, while that is lower."""
         revisions = sorted(self.store.states)
         self.store.restore(revisions[max(0, len(revisions) - 1 - back)], another_cluster=another)
         self.client.break_watches(Unavailable("the member went down", ambiguous=False))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An event loop whose time passes only when nothing else is to be done: hours in milliseconds, and the same each time."""
+"""An event loop whose time passes only when nothing else is to be done: hours in milliseconds, always the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.run_until_complete(coroutine)
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop

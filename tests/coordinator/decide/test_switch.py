@@ -110,6 +110,13 @@ def test_failures_prepare_outgoing_job_is_pinned() -> None:
     assert turn.phase is Phase.RELEASING and turn.pinned is not None and turn.pinned.job == "a"
 
 
+def test_failures_prepare_outgoing_of_no_job_pins_nobody() -> None:
+    refused = {"n2": said(Outcome.REFUSED, Fault.OUTGOING)}
+    turn = turn_of(preparing(refused, resident=Resident(ResidentKind.NOBODY)))
+    assert turn.phase is Phase.RELEASING and turn.pinned is None
+    assert turn.blocked is not None and turn.blocked.node == "n2"
+
+
 def test_failures_prepare_outgoing_job_that_is_lost_is_not_pinned_but_killed_after_its_grace() -> None:
     refused = {"n2": said(Outcome.REFUSED, Fault.OUTGOING, job="a")}
     turn = turn_of(preparing(refused, resident=lost("a")))

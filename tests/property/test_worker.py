@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two replicas' engines and workers on one etcd, in virtual time, with views that lag, connections that break, answers
+that are lost, sessions that end, agents that refuse, and replicas that are restarted.
+
+What must hold: etcd never shows two grants, a grant without the turn, a ticket off its lease, a token or an epoch that
+falls; nothing is decided on a view older than the replica's own last write (protocol rule 33); and once all is well
+again, everybody who waits is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import cast
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coordinator.apply.engine import Applied, Engine
+from coordinator.apply.errors import EngineError
+from coordinator.decide import Decision, GroupView
+from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
+from ledger.codec import decode, encode
+from ledger.etcd import EtcdClient
+from ledger.etcd.errors import Unavailable
+from ledger.etcd.txn import Compare, Put
+from ledger.keys import Keys, Kind
+from ledger.records import (
+    Ack,
+    Agent,
+    Claim,
+    Directive,
+    DirectiveKind,
+    Fault,
+    GroupSpec,
+    NodeDevices,
+    Outcome,
+    Phase,
+    Process,
+    Processes,
+    Replica,
+    Ticket,
+    TicketState,
+    Turn,
+)
+from tests.property.fake_etcd import FakeClient, FakeStore
+from tests.property.virtual_time import VirtualLoop
+
+KEYS = Keys("/w")
+JOBS, REPLICAS, NODE = ("a", "b", "c"), ("r0", "r1"), "n0"
+SERVED_WITHIN = 400.0
+"""Seconds in which all are served once nothing goes wrong any more, grace, backoff and time allowed included."""
+
+_GOOD = {
+    DirectiveKind.PREPARE: Outcome.PREPARED,
+    DirectiveKind.COMMIT: Outcome.COMMITTED,
+    DirectiveKind.RELEASE: Outcome.RELEASED,
+}
+_JOB, _REPLICA = st.sampled_from(JOBS), st.sampled_from(REPLICAS)
+
+
+class Replicas(RuleBasedStateMachine):
+    """A group of one node, two replicas and three jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = VirtualLoop()
+        self.store = FakeStore()
+        self.clients: dict[str, FakeClient] = {}
+        self.engines: dict[str, Engine] = {}
+        self.sequence = 0
+        self.last_session = 0
+        self.broken: list[str] = []
+        self.written: dict[str, int] = {}  # by replica: the revision of its last write
+        self.turn, self.turn_mod = Turn(), 0
+        store = self.store
+        store.put(KEYS.spec("g"), encode(GroupSpec(nodes=(NodeDevices(NODE, ("d0",)),))))
+        store.put(KEYS.claim(NODE, "d0"), encode(Claim(group="g")))
+        store.put(KEYS.agent(NODE), encode(Agent(boot_id="boot")))
+        for name in REPLICAS:
+            store.put(KEYS.replica(name), encode(Replica(address=name)))
+            self.loop.work(self._start(name))
+        store.listeners.append(self._look)
+        self.asked: list[asyncio.Task[Applied | Nothing]] = []
+        self.all_goes_well(10)
+
+    async def _start(self, name: str) -> None:
+        client = self.clients[name] = FakeClient(self.store)
+        engine = Engine(cast(EtcdClient, client), KEYS, name, clock=self.loop.time, random=Random(name))
+        self.engines[name] = engine
+        client.before_txn = partial(self._check_floor, name, engine)
+        client.after_txn = partial(self.written.__setitem__, name)
+        self.written[name] = 0
+        await engine.start()
+
+    # ------------------------------------------------------------ of jobs
+
+    @rule(job=_JOB, replica=_REPLICA, waits=st.booleans())
+    def acquire(self, job: str, replica: str, waits: bool) -> None:
+        self.last_session += 1
+        self.sequence += 1
+        self.store.leases.add(self.last_session)
+        process = Process("boot", 100 + JOBS.index(job), self.last_session)
+        ticket = Ticket(session=f"{self.last_session:016x}", process=process, sequence=self.sequence)
+        self._ask(replica, lambda view: acquire(view, job, ticket), waits=waits)
+
+    @precondition(lambda self: self._granted())
+    @rule(replica=_REPLICA, waits=st.booleans())
+    def give_back(self, replica: str, waits: bool) -> None:
+        self._give_back(replica, waits=waits)
+
+    @rule(job=_JOB, replica=_REPLICA)
+    def cancel(self, job: str, replica: str) -> None:
+        ticket = self._tickets().get(job)
+        if ticket is not None:
+            self._ask(replica, lambda view: cancel(view, job, ticket.session, ticket.sequence), waits=True)
+
+    @rule(job=_JOB)
+    def session_ends(self, job: str) -> None:
+        ticket = self._tickets().get(job)
+        if ticket is not None:
+            self.store.end_lease(int(ticket.session, 16))
+
+    # ------------------------------------------------------------ of the agent
+
+    @rule()
+    def agent_obeys(self) -> None:
+        self._answer(lambda directive: Ack(outcome=_GOOD[directive.kind]))
+
+    @rule(fault=st.sampled_from((Fault.NODE, Fault.OUTGOING)))
+    def agent_refuses(self, fault: Fault) -> None:
+        def answer(directive: Directive) -> Ack:
+            if directive.kind is DirectiveKind.RELEASE:
+                return Ack(outcome=Outcome.RELEASED)
+            return Ack(outcome=Outcome.REFUSED, fault=fault, why="it will not")
+
+        self._answer(answer)
+
+    @rule(steps=st.integers(1, 12))
+    def all_goes_well(self, steps: int) -> None:
+        """For a while the agent obeys at once."""
+        for _ in range(steps):
+            self.agent_obeys()
+            self.loop.pass_time(0.25)
+
+    # ------------------------------------------------------------ of time and the network
+
+    @rule(seconds=st.sampled_from((0.0, 0.05, 0.5, 12.0)))
+    def time_passes(self, seconds: float) -> None:
+        self.loop.pass_time(seconds)
+
+    @rule(replica=_REPLICA, ahead=st.sampled_from((0, 1, None)))
+    def view_lags(self, replica: str, ahead: int | None) -> None:
+        self.clients[replica].ahead = ahead
+        self.clients[replica].move()
+
+    @rule(replica=_REPLICA, away=st.booleans())
+    def etcd_is_away(self, replica: str, away: bool) -> None:
+        self.clients[replica].cut(away)
+
+    @rule(replica=_REPLICA, seconds=st.sampled_from((0.001, 0.3, 2.0)))
+    def requests_are_slow(self, replica: str, seconds: float) -> None:
+        """What is decided now is written when others may have come before it."""
+        self.clients[replica].slow = seconds
+
+    @rule(replica=_REPLICA)
+    def watch_breaks(self, replica: str) -> None:
+        self.clients[replica].break_watches(Unavailable("the connection broke", ambiguous=False))
+
+    @rule(replica=_REPLICA, applied=st.booleans())
+    def answer_is_lost(self, replica: str, applied: bool) -> None:
+        self.clients[replica].spoil = applied
+
+    @rule()
+    def compacted(self) -> None:
+        self.store.compact()
+
+    @rule(replica=_REPLICA)
+    def replica_restarts(self, replica: str) -> None:
+        self.loop.work(self.engines[replica].close())
+        self.store.listeners.remove(self.clients[replica].move)
+        self.loop.work(self._start(replica))
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def nothing_is_broken(self) -> None:
+        assert not self.broken, "; ".join(self.broken)
+
+    def _check_floor(self, name: str, engine: Engine, compares: Sequence[Compare]) -> None:
+        """Asked of what the engine knows, not of what it says that it has waited for."""
+        if compares and engine.picture.revision < self.written[name]:
+            at, last = engine.picture.revision, self.written[name]
+            self.broken.append(f"{name} decides at revision {at}, and has itself written {last}")
+
+    def _look(self) -> None:
+        """At each state of etcd, as it is written."""
+        kv = self.store.kvs.get(KEYS.turn("g"))
+        if kv is None:
+            return
+        turn, before = decode(Turn, kv.value), self.turn
+        if turn.token < before.token or turn.epoch < before.epoch:
+            self.broken.append(f"token {before.token}, epoch {before.epoch} became {turn.token}, {turn.epoch}")
+        if turn.phase is Phase.HELD and before.phase is not Phase.HELD and turn.token == before.token:
+            self.broken.append(f"token {turn.token} is given out again")
+        changed, self.turn, self.turn_mod = kv.mod_revision != self.turn_mod, turn, kv.mod_revision
+        granted = [(job, one) for job, one in self._tickets().items() if one.state is TicketState.GRANTED]
+        if len(granted) > 1:
+            self.broken.append(f"{' and '.join(job for job, _ in granted)} are granted")
+        for job, ticket in granted:
+            if turn.phase is not Phase.HELD or (turn.holder and turn.holder.job) != job or turn.token != ticket.token:
+                self.broken.append(f"{job} is granted token {ticket.token}, and the turn is {turn}")
+            if not self.store.kvs[KEYS.ticket("g", job)].lease:
+                self.broken.append(f"the ticket of {job} is off its lease")
+        if changed and turn.phase is Phase.HELD and before.phase is not Phase.HELD and not granted:
+            self.broken.append(f"the turn is held without a ticket: {turn}")
+
+    def teardown(self) -> None:
+        for client in self.clients.values():
+            client.ahead, client.spoil, client.slow = None, None, 0.001
+            client.cut(False)
+        try:
+            self._settle()
+        finally:
+            for engine in self.engines.values():
+                self.loop.work(engine.close())
+            self.loop.close()
+
+    def _settle(self) -> None:
+        for task in self.asked:
+            self.loop.work(_settled(task))
+        # What a pin waits for: something has changed in the processes of its job.
+        self.store.put(KEYS.processes(NODE, "g"), encode(Processes()))
+        until = self.loop.now + SERVED_WITHIN
+        while (self._tickets() or self.turn.phase is not Phase.IDLE) and self.loop.now < until and not self.broken:
+            self.all_goes_well(1)
+            if self._granted():
+                self._give_back(REPLICAS[0], waits=True)
+        self.nothing_is_broken()
+        assert not self._tickets(), f"never served: {self._tickets()}; the turn is {self.turn}"
+
+    # ------------------------------------------------------------ inside
+
+    def _ask(self, replica: str, ask: Callable[[GroupView], Decision | Nothing], *, waits: bool) -> None:
+        """Ask a replica. ``waits``: for its answer; else whatever is next happens meanwhile."""
+        task = self.loop.create_task(self.engines[replica].command("g", ask, within=2.0))
+        self.asked.append(task)
+        if waits:
+            self.loop.work(_settled(task))
+
+    def _give_back(self, replica: str, *, waits: bool) -> None:
+        for job in self._granted():
+            ticket = self._tickets()[job]
+            ask = partial(give_back, job=job, session=ticket.session, token=ticket.token)
+            self._ask(replica, ask, waits=waits)
+
+    def _tickets(self) -> dict[str, Ticket]:
+        found = {}
+        for key, kv in self.store.kvs.items():
+            place = KEYS.place(key)
+            if place is not None and place.kind is Kind.TICKET:
+                found[place.name] = decode(Ticket, kv.value)
+        return found
+
+    def _granted(self) -> list[str]:
+        return [job for job, ticket in self._tickets().items() if ticket.state is TicketState.GRANTED]
+
+    def _answer(self, answer: Callable[[Directive], Ack]) -> None:
+        """Answer the directive in force, if nobody has, as an agent may: once, for good."""
+        told = self.store.kvs.get(KEYS.directive(NODE, "g"))
+        if told is None:
+            return
+        key = KEYS.ack(NODE, "g")
+        there = self.store.kvs.get(key)
+        if there is not None and decode(Ack, there.value).directive_revision == told.mod_revision:
+            return
+        directive, given = decode(Directive, told.value), answer(decode(Directive, told.value))
+        ack = Ack(
+            directive_revision=told.mod_revision,
+            epoch=directive.epoch,
+            incarnation=self.store.kvs[KEYS.agent(NODE)].create_revision,
+            outcome=given.outcome,
+            fault=given.fault,
+            why=given.why,
+        )
+        self.store.txn((), (Put(key, encode(ack)),))
+
+
+async def _settled(task: asyncio.Task[Applied | Nothing]) -> None:
+    """Wait for the answer; that it was not carried out is one."""
+    with contextlib.suppress(EngineError, Refusal):
+        await task
+
+
+TestReplicas = Replicas.TestCase
+TestReplicas.settings = settings(max_examples=150, stateful_step_count=40)
