@@ -125,6 +125,11 @@ KINDS: Mapping[str, Kind] = {
         _S.ABORTED, "The holder's ticket is gone.", "Give up or redo the work of this turn, then acquire again."
     ),
     "CANCELLED": Kind(_S.CANCELLED, "The acquire was cancelled.", "Acquire again if it was not meant."),
+    "PINNED": Kind(
+        _S.FAILED_PRECONDITION,
+        "The job cannot be taken off one of the groups, so it can have no turns in several at once.",
+        "See `timeslice get groups` for why it is pinned; acquire one group at a time, or end its processes there.",
+    ),
     # the service
     "STORE_UNAVAILABLE": Kind(
         _S.UNAVAILABLE, "etcd does not answer in time.", "Try again; check that a majority of etcd's members is up."

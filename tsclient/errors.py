@@ -4,7 +4,7 @@
     TimesliceError
     ├── InvalidRequest      BadName BadRequest NodeTwice DeviceTwice TooLarge Unsupported
     ├── NotFound            NoSuchGroup NoSuchJob NoSuchNode NoSuchDevice NoSuchOperation
-    ├── NotNow              AlreadyQueued JobQuarantined GroupDeleting DeviceClaimed JobsParked GroupInCharge
+    ├── NotNow              AlreadyQueued JobQuarantined JobPinned GroupDeleting DeviceClaimed JobsParked GroupInCharge
     │                       SwitchFailed AcquireCancelled
     ├── LockLost            Evicted TurnLost
     ├── NotHolder           StaleToken
@@ -13,6 +13,7 @@
     ├── Unavailable         StoreUnavailable ReplicaLeaving ReplicaBehind DeadlineExceeded Conflict InternalError
     ├── RecordUnusable      RecordMalformed RecordTooNew
     └── of the client alone AcquireTimeout (a TimeoutError too)  ClientClosed  ForkedClient
+                          HelperFailed
 
 Each reason of `errors.proto` has its class here; a reason that this version does not know becomes a plain
 `TimesliceError` that still carries it. Nothing in here imports gRPC or protobuf.
@@ -177,6 +178,13 @@ class JobQuarantined(NotNow):
     next_step = "Look into the cause, then run `timeslice unquarantine GROUP JOB`."
 
 
+class JobPinned(NotNow):
+    """The job cannot be taken off one of several groups that it asks for at once."""
+
+    reason = "PINNED"
+    next_step = "Acquire one group at a time; `timeslice get groups` says why it is pinned."
+
+
 class GroupDeleting(NotNow):
     reason = "GROUP_DELETING"
     next_step = "Use another group, or make it anew once it is gone."
@@ -322,14 +330,22 @@ class ClientClosed(TimesliceError):
 
 
 class ForkedClient(TimesliceError):
-    """A process that was forked after the client connected has no session: its parent has it.
+    """A client or turn was used in a child of the process that has it.
 
-    gRPC does not survive a fork, so such a child cannot connect anew either.
+    A child may open a client of its own, unless its parent's is in-process: gRPC does not survive a fork.
     """
 
     code = "FAILED_PRECONDITION"
     reason = "FORKED_CLIENT"
-    next_step = "Use the client in the parent, fork before its first use, or start children by spawn."
+    next_step = "Use the client in the parent, or connect anew in the child (after an in-process client: by spawn)."
+
+
+class HelperFailed(TimesliceError):
+    """The process that keeps the session cannot be started, or ends again and again."""
+
+    code = "UNAVAILABLE"
+    reason = "HELPER_FAILED"
+    next_step = "Run a Python of the same environment by hand to see why, or pass in_process=True to do without it."
 
 
 class Unauthenticated(TimesliceError):
@@ -409,7 +425,7 @@ class RecordTooNew(RecordUnusable):
 _CLASSES: tuple[type[TimesliceError], ...] = (
     BadName, BadRequest, NodeTwice, DeviceTwice, TooLarge, Unsupported,
     NoSuchGroup, NoSuchJob, NoSuchNode, NoSuchDevice, NoSuchOperation,
-    DeviceClaimed, GroupDeleting, JobsParked, AlreadyQueued, JobQuarantined, GroupInCharge, SwitchFailed,
+    DeviceClaimed, GroupDeleting, JobsParked, AlreadyQueued, JobQuarantined, JobPinned, GroupInCharge, SwitchFailed,
     AcquireCancelled, StaleToken, NotHolder, Evicted, TurnLost,
     SessionExpired, BadSecret, SessionTaken, Unauthenticated,
     StoreUnavailable, ReplicaLeaving, ReplicaBehind, DeadlineExceeded, Conflict, InternalError,

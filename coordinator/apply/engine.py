@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -129,31 +129,78 @@ class Engine:
             if self.clock() >= deadline:
                 raise Conflict(f"others changed group {group} again and again")
 
+    async def command_all(
+        self, groups: Sequence[str], ask: Callable[[GroupView], Decision | Nothing], *, within: float = 5.0
+    ) -> int | None:
+        """As `command`, for several groups in one transaction: it is carried out in all or in none.
+
+        Returns:
+            The transaction's revision; None if nothing was to be done in any of them.
+
+        Raises:
+            Refusal: also EVICTED, where it had been carried out and is undone in some of them.
+            LedgerError, EngineUnavailable, EngineBehind, Conflict: as `command`.
+        """
+        if len(groups) == 1:
+            done = await self.command(groups[0], ask, within=within)
+            return done.revision if isinstance(done, Applied) else None
+        deadline = self.clock() + within
+        confirmed = False
+        while True:
+            views = [await self._newest(group, deadline) for group in groups]
+            try:
+                decisions = _of_all(views, ask)
+            except Refusal:
+                if confirmed:
+                    raise
+                confirmed = await self._confirm(groups[0], deadline)
+                continue
+            if not decisions:
+                if confirmed:
+                    return None
+                confirmed = await self._confirm(groups[0], deadline)
+                continue
+            confirmed = False
+            revision = await self._write(decisions, deadline)
+            if revision is not None:
+                for group in groups:
+                    self.act(group)
+                return revision
+            if self.clock() >= deadline:
+                raise Conflict(f"others changed groups {', '.join(groups)} again and again")
+
     async def write(self, view: GroupView, decision: Decision, deadline: float) -> int | None:
         """Apply ``decision``. Returns its revision; None if a guard was lost, once the view shows why.
 
         Raises:
             Refusal, EngineUnavailable, EngineBehind, Conflict: as `command`.
         """
-        txn = transaction(self.keys, view, decision)
+        return await self._write([(view, decision)], deadline)
+
+    async def _write(self, decisions: Sequence[tuple[GroupView, Decision]], deadline: float) -> int | None:
+        """As `write`, for decisions about different groups, in one transaction."""
+        txns = [transaction(self.keys, view, decision) for view, decision in decisions]
+        compares = tuple(compare for txn in txns for compare in txn.compares)
+        ops = tuple(op for txn in txns for op in txn.ops)
         began = self.clock()
         left = max(deadline - began, 0.001)
         try:
-            result = await self.client.txn(txn.compares, txn.ops, timeout=left)
+            result = await self.client.txn(compares, ops, timeout=left)
         except LeaseNotFound as error:
             raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.") from error
         except Unavailable as error:
             if not error.ambiguous:
                 raise EngineUnavailable(f"etcd did not take the write: {error}") from error
-            await self._confirm(view.name, deadline)  # it may have been applied: look before deciding again
+            await self._confirm(decisions[0][0].name, deadline)  # it may have been applied: look before deciding again
             return None
         except EtcdError as error:
             raise EngineUnavailable(f"etcd refused the write: {error}") from error
         self.latency.add(self.clock() - began)
         if result.succeeded:
-            if not decision.remove_group:
-                self._floors[view.name] = max(self.floor(view.name), result.revision)
-            log.info("%s", decision.why, extra={"group": view.name, "revision": result.revision})
+            for view, decision in decisions:
+                if not decision.remove_group:
+                    self._floors[view.name] = max(self.floor(view.name), result.revision)
+                log.info("%s", decision.why, extra={"group": view.name, "revision": result.revision})
             return result.revision
         await self._reached(result.revision, deadline)
         return None
@@ -247,3 +294,15 @@ class Engine:
             if self._closing:
                 worker.stop()
         return worker
+
+
+def _of_all(
+    views: Sequence[GroupView], ask: Callable[[GroupView], Decision | Nothing]
+) -> list[tuple[GroupView, Decision]]:
+    """What is to be done in each of the groups; nothing at all where all of it is done already. Raises Refusal."""
+    answers = [(view, ask(view)) for view in views]
+    decisions = [(view, answer) for view, answer in answers if isinstance(answer, Decision)]
+    if decisions and len(decisions) < len(answers):
+        gone = ", ".join(view.name for view, _ in decisions)
+        raise Refusal("EVICTED", f"What was asked of several groups together has been undone in {gone}.")
+    return decisions

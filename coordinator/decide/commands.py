@@ -13,6 +13,7 @@ from coordinator.decide.core import then_decide
 from coordinator.decide.decision import Create, Decision, Refuse, Remove
 from coordinator.decide.held import lost_turn
 from coordinator.decide.numbers import next_token
+from coordinator.decide.queue import pinned_for_several
 from coordinator.decide.switch import resident_of
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
@@ -52,7 +53,8 @@ class Nothing:
 def acquire(view: GroupView, job: str, ticket: Ticket) -> Decision | Nothing:
     """A place in the queue; with the grant in the same transaction where nothing has to move and nobody waits.
 
-    Idempotent by the ticket's session and sequence.
+    Idempotent by the ticket's session and sequence. A ticket that names several groups is one of those that are made
+    together, each by its own group's answer.
     """
     turn = _turn(view)
     assert view.spec is not None
@@ -69,8 +71,11 @@ def acquire(view: GroupView, job: str, ticket: Ticket) -> Decision | Nothing:
         raise Refusal("GROUP_DELETING", f"Group {view.name} is being deleted.", {"group": view.name})
     if (why := view.quarantined(job)) is not None:
         raise Refusal("JOB_QUARANTINED", f"Job {job} is quarantined: {why}.", {"group": view.name, "job": job})
+    if (why := pinned_for_several(turn, job, ticket)) is not None:
+        raise Refusal("PINNED", why, {"group": view.name, "job": job})
     spec_mod = view.spec.mod
-    free = turn.phase is Phase.IDLE and not view.tickets and not turn.paused and spec_mod == turn.generation
+    free = len(ticket.groups) <= 1  # of several groups each grants by its own turn
+    free = free and turn.phase is Phase.IDLE and not view.tickets and not turn.paused and spec_mod == turn.generation
     free = free and (turn.pinned is None or turn.pinned.job == job)
     if free and resident_of(turn) == Resident(ResidentKind.JOB, job) and view.highest_epoch() <= turn.epoch:
         token = next_token(view, turn)

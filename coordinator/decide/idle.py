@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.decide.committing import KILL_AT_ATTEMPT
-from coordinator.decide.decision import Decision, Grant, Remove, Verdict, Wait, WaitKind
+from coordinator.decide.decision import Decision, Grant, Refuse, Remove, Verdict, Wait, WaitKind
 from coordinator.decide.drop import held_up, returned
 from coordinator.decide.numbers import next_token
-from coordinator.decide.queue import head_of, passed_over
+from coordinator.decide.queue import head_of, passed_over, pinned_for_several
 from coordinator.decide.spec import claims_missing, deleted, respecified
 from coordinator.decide.switch import (
     away,
@@ -79,6 +79,10 @@ def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     refused = tuple(refuse_quarantined(one, why) for one, why in barred if why is not None)[:REFUSED_AT_ONCE]
     if refused:
         return Verdict(Decision("Tickets of quarantined jobs are refused.", turn, refused))
+    several = [(one, pinned_for_several(turn, one.name, one.value)) for one in view.waiting()]
+    pinned = tuple(Refuse(one.name, one.create, "PINNED", why) for one, why in several if why is not None)
+    if pinned:
+        return Verdict(Decision("A pinned job waits for several groups: refused.", turn, pinned))
     if turn.paused:
         return Verdict(note="The group is paused.")
     return _serve(view, turn)

@@ -27,6 +27,17 @@ def passed_over(view: GroupView, turn: Turn, granted: Kept[Ticket]) -> int:
     return turn.passed_over + 1 if any(earlier) else 0
 
 
+def pinned_for_several(turn: Turn, job: str, ticket: Ticket) -> str | None:
+    """Why a ticket for several groups cannot be served: its job is pinned here (rule 29). None if it can.
+
+    Only a pinned job's own tickets are served. If it also waited elsewhere, behind one that waits for this group, the
+    two would wait for each other.
+    """
+    if len(ticket.groups) > 1 and turn.pinned is not None and turn.pinned.job == job:
+        return f"Job {job} is pinned ({turn.pinned.reason}), so it can have no turns in several groups at once."
+    return None
+
+
 def _ages(view: GroupView) -> bool:
     policy = view.spec.value.policy if view.spec else None
     return policy is not None and policy.aging

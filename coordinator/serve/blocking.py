@@ -9,7 +9,8 @@ from coordinator.apply.errors import EngineError
 from coordinator.decide.commands import Refusal
 from coordinator.serve import validate
 from coordinator.serve.acquire import take_place
-from coordinator.serve.seat import Event, Seat, Stage
+from coordinator.serve.party import Party
+from coordinator.serve.seat import Event
 from coordinator.serve.services import Services
 from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError
@@ -30,7 +31,7 @@ class BlockingAcquire:
         self._session = session
         self._request = request
         engine = services.engine
-        self._seat = Seat(session.name, request.sequence, request.job, request.groups[0], engine.clock())
+        self._party = Party(session.name, request.sequence, request.job, request.groups, engine.clock())
         self._gave_up = asyncio.Event()
         self._wake = asyncio.Event()
         self._ending: Exception | None = None
@@ -50,7 +51,7 @@ class BlockingAcquire:
         services = self._services
         services.registry.enter(self)
         unsubscribe = services.engine.subscribe_session(self._session.name, self._wake.set)
-        asked = services.registry.spawn(self._ask(), f"acquire {self._seat.sequence} of session {self._session.name}")
+        asked = services.registry.spawn(self._ask(), f"acquire {self._party.sequence} of session {self._session.name}")
         granted: coordinator_pb2.Granted | None = None
         try:
             await asyncio.shield(asked)
@@ -61,13 +62,13 @@ class BlockingAcquire:
             services.registry.leave(self)
             if granted is None and not services.registry.leaving:
                 self._gave_up.set()
-                services.registry.spawn(self._undo(asked), f"ticket of {self._seat.job} is taken back")
+                services.registry.spawn(self._undo(asked), f"ticket of {self._party.job} is taken back")
 
     async def _ask(self) -> None:
         """Errors are kept for `run`: this goes on when the caller has left."""
         try:
             services, process = self._services, self._session.value.process
-            await take_place(services.engine, self._seat, self._request, process, self._gave_up, _untold)
+            await take_place(services.engine, self._party, self._request, process, self._gave_up, _untold)
         except (Refusal, LedgerError, EngineError, EtcdError) as error:
             self._ending = error
 
@@ -79,26 +80,26 @@ class BlockingAcquire:
             if picture.revision >= self._session.mod and picture.session(self._session.name) is None:
                 gone = Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.")
                 raise picture.session_error(self._session.name) or gone
-            event = self._seat.look(picture, self._services.engine.clock())
-            match event.WhichOneof("event") if event is not None else None:
-                case "granted":
-                    assert event is not None
-                    return event.granted
-                case "refused":
-                    assert event is not None
-                    raise Refusal(event.refused.reason, event.refused.message, dict(event.refused.metadata))
-                case _:
-                    pass
+            told = self._party.look(picture, self._services.engine.clock())
+            for event in (*told, self._party.failure or Event()):
+                match event.WhichOneof("event"):
+                    case "granted":
+                        return event.granted
+                    case "refused":
+                        raise Refusal(event.refused.reason, event.refused.message, dict(event.refused.metadata))
+                    case _:
+                        pass
             await self._wake.wait()
             self._wake.clear()
 
     async def _undo(self, asked: asyncio.Task[None]) -> None:
-        """Take back the ticket, a refused one too, once the request that may have made it has ended."""
+        """Take back the tickets, a refused one too, once the request that may have made it has ended."""
         await asyncio.wait({asked})
-        if self._seat.stage is Stage.ASKING and isinstance(self._ending, Refusal):
+        party = self._party
+        if party.asking and isinstance(self._ending, Refusal):
             return  # it never had one
-        seat = self._seat
-        await self._services.sessions.take_back(seat.session, seat.group, seat.job, seat.sequence)
+        for group in party.groups:
+            await self._services.sessions.take_back(party.session, group, party.job, party.sequence)
 
 
 def _untold(_event: Event) -> None:

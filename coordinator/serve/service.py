@@ -62,7 +62,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     async def CloseSession(self, request: pb.CloseRequest, context: Context) -> pb.Closed:  # noqa: N802
         await self._services.sessions.prove(request.session, request.secret)
-        await self._services.sessions.close(request.session)
+        await self._services.sessions.close(request.session, abandoned=request.abandoned)
         return pb.Closed()
 
     async def Acquire(self, request: pb.AcquireCall, context: Context) -> pb.Granted:  # noqa: N802

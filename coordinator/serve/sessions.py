@@ -176,12 +176,18 @@ class Sessions:
         """Cancel one acquire, whatever has become of it. Raises as `Engine.command`."""
         await self._engine.command(group, lambda view: cancel(view, job, session, sequence), within=WITHIN)
 
-    async def close(self, session: str) -> None:
+    async def close(self, session: str, *, abandoned: bool = False) -> None:
         """Give back everything of the session, then end its lease. Its held turns end cleanly.
+
+        Args:
+            abandoned: nothing is given back: the client's process is no more, and its turns are lost with the lease.
 
         Raises:
             EtcdError, EngineError, LedgerError: it is not closed; it may be tried again, or ends by its TTL.
         """
+        if abandoned:
+            await self._engine.client.revoke(validate.lease_of(session))
+            return
         newest = await self._engine.client.get_prefix(self._engine.keys.session(session), limit=1)
         await self.caught_up(newest.revision)
         for group, ticket in self._engine.picture.tickets_of(session):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,8 @@ from coordinator.errors import INTERNAL, answer_to
 from coordinator.serve import validate
 from coordinator.serve.acquire import take_place
 from coordinator.serve.outbox import Outbox
-from coordinator.serve.seat import Event, Seat, Stage, refused
+from coordinator.serve.party import Party
+from coordinator.serve.seat import Event, refused
 from coordinator.serve.services import Services
 from coordinator.serve.sessions import WITHIN, Live, beat_within
 from ledger.errors import LedgerError
@@ -55,7 +56,7 @@ class SessionStream:
         self._engine = services.engine
         self._context = context
         self._live = Live("", None, 0, 0)
-        self._seats: dict[int, Seat] = {}
+        self._parties: dict[int, Party] = {}
         self._gave_up: dict[int, asyncio.Event] = {}
         self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
         self._outbox = Outbox(context.write)
@@ -130,8 +131,9 @@ class SessionStream:
         prune = sessions.prune(self._live.session, request.last_sequence, known)
         self._services.registry.spawn(prune, f"what session {self._live.session} has forgotten is given back")
         for held in request.held:
-            seat = self._seat(held.sequence, held.job, held.group)
-            seat.holds(held.token, self._live.mod)
+            party = self._parties.get(held.sequence) or self._party(held.sequence, held.job, ())
+            party.holds(held.group, held.token, self._live.mod)
+            self._listen(held.group)
         for wanted in request.wanted:
             self._in_order(wanted.sequence, self._acquire(wanted))
 
@@ -165,7 +167,7 @@ class SessionStream:
                     self._give_up(request.cancel.sequence)
                     self._in_order(request.cancel.sequence, self._cancel(request.cancel.sequence))
                 case "close":
-                    self._spawn(self._close(), "close")
+                    self._spawn(self._close(abandoned=request.close.abandoned), "close")
                 case _:
                     raise validate.bad_request("A stream opens or resumes its session once, at its beginning.")
 
@@ -181,18 +183,18 @@ class SessionStream:
             await self._services.sessions.prune(session, beat.last_sequence, set(beat.wanted))
 
     async def _acquire(self, request: coordinator_pb2.AcquireRequest) -> None:
-        known = self._seats.get(request.sequence)
-        if known is not None and known.stage is not Stage.OVER:
+        known = self._parties.get(request.sequence)
+        if known is not None and not known.over:
             known.tell_again()
             self._wake.set()
             return
         try:
             validate.acquire(request)
-            if len(self._seats) >= SEATS_MAX:
+            if sum(len(party.seats) for party in self._parties.values()) >= SEATS_MAX:
                 raise validate.bad_request(f"A session has at most {SEATS_MAX} acquires and turns at a time.")
-            seat = self._seat(request.sequence, request.job, request.groups[0])
+            party = self._party(request.sequence, request.job, request.groups)
             gave_up = self._gave_up[request.sequence] = asyncio.Event()
-            await take_place(self._engine, seat, request, self._live.process, gave_up, self._put)
+            await take_place(self._engine, party, request, self._live.process, gave_up, self._put)
         except (Refusal, LedgerError, EngineError) as error:
             self._drop(request.sequence)
             self._refuse(request.sequence, error)
@@ -200,7 +202,8 @@ class SessionStream:
             self._wake.set()
 
     async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
-        seat = self._seats.get(request.sequence)
+        party = self._parties.get(request.sequence)
+        seat = party.seats.get(request.group) if party is not None else None
         waiters = 0
 
         def ask(view: GroupView) -> Decision | commands.Nothing:
@@ -219,10 +222,10 @@ class SessionStream:
                 self._wake.set()
             self._refuse(request.sequence, error)
         except (Refusal, LedgerError) as error:
-            self._drop(request.sequence)
+            self._drop(request.sequence, request.group)
             self._refuse(request.sequence, error)
         else:
-            self._drop(request.sequence)
+            self._drop(request.sequence, request.group)
             yielded = coordinator_pb2.Yielded(
                 sequence=request.sequence,
                 group=request.group,
@@ -233,27 +236,36 @@ class SessionStream:
 
     async def _cancel(self, sequence: int) -> None:
         """What cannot be done now ends the stream: the client asks another replica."""
-        session = self._live.session
-        seat = self._seats.get(sequence)
-        if seat is not None:
-            seat.leaving = True
-            await self._services.sessions.take_back(session, seat.group, seat.job, sequence)
-        else:
-            for group, ticket in self._engine.picture.tickets_of(session):
-                if ticket.value.sequence == sequence:
-                    await self._services.sessions.take_back(session, group, ticket.name, sequence)
+        await self._take_back(sequence)
         self._drop(sequence)
         self._put(Event(cancelled=coordinator_pb2.Cancelled(sequence=sequence)))
 
-    async def _close(self) -> None:
+    async def _fail(self, party: Party, failure: Event) -> None:
+        """One of several groups has ended the acquire: the client is told when nothing is left of it in the others."""
+        await self._take_back(party.sequence)
+        self._drop(party.sequence)
+        self._put(failure)
+
+    async def _take_back(self, sequence: int) -> None:
+        session, party = self._live.session, self._parties.get(sequence)
+        places = {(group, party.job) for group in party.groups} if party is not None else set()
+        if party is not None:
+            party.leave()
+        for group, ticket in self._engine.picture.tickets_of(session):
+            if ticket.value.sequence == sequence:
+                places.add((group, ticket.name))
+        for group, job in sorted(places):
+            await self._services.sessions.take_back(session, group, job, sequence)
+
+    async def _close(self, *, abandoned: bool) -> None:
         for sequence in tuple(self._gave_up):
             self._give_up(sequence)
-        for seat in self._seats.values():
-            seat.leaving = True
+        for party in self._parties.values():
+            party.leave()
         if self._last:
             await asyncio.wait(tuple(self._last.values()))
         self._live = replace(self._live, mod=_NEVER)
-        await self._services.sessions.close(self._live.session)
+        await self._services.sessions.close(self._live.session, abandoned=abandoned)
         self._put(Event(closed=coordinator_pb2.Closed()))
         self.end(None)
 
@@ -296,14 +308,16 @@ class SessionStream:
             if self._session_over():
                 return
             now = self._engine.clock()
-            for sequence, seat in tuple(self._seats.items()):
-                event = seat.look(self._engine.picture, now)
-                if event is not None:
+            for sequence, party in tuple(self._parties.items()):
+                had_failed = party.failure is not None
+                for event in party.look(self._engine.picture, now):
                     self._put(event)
-                if seat.stage is Stage.OVER:
+                if party.failure is not None and not had_failed:
+                    self._in_order(sequence, self._fail(party, party.failure))
+                elif party.over and party.seats and party.failure is None:
                     self._drop(sequence)
-            waits = [seat.due_in(now) for seat in self._seats.values() if seat.stage is Stage.QUEUED]
-            self._look_again([wait for wait in waits if wait > 0])
+            waits = [party.due_in(now) for party in self._parties.values()]
+            self._look_again([wait for wait in waits if wait is not None])
 
     def _session_over(self) -> bool:
         """Whether the session's key is gone, or another replica has it.
@@ -351,14 +365,17 @@ class SessionStream:
         answer = answer_to(error) or INTERNAL
         self._put(refused(sequence, answer.reason, answer.message, dict(answer.metadata)))
 
-    # ------------------------------------------------------------------------------------------------ seats
+    # ------------------------------------------------------------------------------------------------ parties
 
-    def _seat(self, sequence: int, job: str, group: str) -> Seat:
-        seat = Seat(self._live.session, sequence, job, group, self._engine.clock())
-        self._seats[sequence] = seat
+    def _party(self, sequence: int, job: str, groups: Sequence[str]) -> Party:
+        party = self._parties[sequence] = Party(self._live.session, sequence, job, groups, self._engine.clock())
+        for group in groups:
+            self._listen(group)
+        return party
+
+    def _listen(self, group: str) -> None:
         if group not in self._unlisten:
             self._unlisten[group] = self._services.bell.listen(group, self._wake.set)
-        return seat
 
     def _give_up(self, sequence: int) -> None:
         """End a wait without a place; one that has a place ends by the cancel that follows."""
@@ -366,13 +383,17 @@ class SessionStream:
         if gave_up is not None:
             gave_up.set()
 
-    def _drop(self, sequence: int) -> None:
-        self._gave_up.pop(sequence, None)
-        seat = self._seats.pop(sequence, None)
-        if seat is not None and all(other.group != seat.group for other in self._seats.values()):
-            unlisten = self._unlisten.pop(seat.group, None)
-            if unlisten is not None:
-                unlisten()
+    def _drop(self, sequence: int, group: str | None = None) -> None:
+        """Forget an acquire, or its part in one group: the rest with it once it was the last."""
+        party = self._parties.get(sequence)
+        if group is not None and party is not None:
+            party.seats.pop(group, None)
+        if party is None or group is None or not party.seats:
+            self._gave_up.pop(sequence, None)
+            self._parties.pop(sequence, None)
+        listening = {group for party in self._parties.values() for group in party.groups}
+        for left in [group for group in self._unlisten if group not in listening]:
+            self._unlisten.pop(left)()
 
     def _leave(self, workers: list[asyncio.Task[None]]) -> None:
         for worker in workers:

@@ -20,6 +20,9 @@ RECORD_MAX = 512 * 1024
 PROCESSES_MAX = 4_096
 """Processes of a job on one node, at most."""
 
+GROUPS_MAX = 16
+"""Groups of one acquire: their tickets are made in one transaction, which takes 128 operations."""
+
 TRACEPARENT_MAX = 128
 SECONDS_MAX = 10 * 365 * 86_400
 
@@ -55,7 +58,7 @@ def session_process(message: records_pb2.Process) -> Process:
 
 
 def acquire(request: coordinator_pb2.AcquireRequest) -> None:
-    """A well-formed acquire of one group."""
+    """A well-formed acquire."""
     if request.sequence < 1:
         raise bad_request("An acquire has a sequence number from 1 on, increasing in its session.")
     check_name("job", request.job)
@@ -63,8 +66,12 @@ def acquire(request: coordinator_pb2.AcquireRequest) -> None:
         raise bad_request("An acquire names the groups that it wants.")
     for group in request.groups:
         check_name("group", group)
-    if len(request.groups) > 1:
-        raise Refusal("UNSUPPORTED", "This version acquires one group at a time.")
+    if (twice := _twice(request.groups)) is not None:
+        raise bad_request(f"An acquire names group {twice} twice.")
+    if len(request.groups) > GROUPS_MAX:
+        raise bad_request(f"An acquire names at most {GROUPS_MAX} groups.")
+    if len(request.groups) > 1 and request.priority:
+        raise bad_request("An acquire of several groups has no priority: its place has to be the same in all.")
     if request.backend:
         raise Refusal("UNSUPPORTED", "This version takes the node's default backend: leave `backend` empty.")
     if request.if_held not in coordinator_pb2.IfHeld.values():

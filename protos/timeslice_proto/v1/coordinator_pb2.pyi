@@ -315,17 +315,21 @@ class CloseRequest(google.protobuf.message.Message):
 
     SESSION_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
+    ABANDONED_FIELD_NUMBER: builtins.int
     session: builtins.str
     """plain call only"""
     secret: builtins.str
     """plain call only"""
+    abandoned: builtins.bool
+    """the client's process is no more: its turns are lost with the session, not given back"""
     def __init__(
         self,
         *,
         session: builtins.str = ...,
         secret: builtins.str = ...,
+        abandoned: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["secret", b"secret", "session", b"session"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["abandoned", b"abandoned", "secret", b"secret", "session", b"session"]) -> None: ...
 
 global___CloseRequest = CloseRequest
 

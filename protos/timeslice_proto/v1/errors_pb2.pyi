@@ -80,6 +80,8 @@ class Error(google.protobuf.message.Message):
         TURN_LOST: Error._Reason.ValueType  # 35
         """the holder's ticket is gone"""
         CANCELLED: Error._Reason.ValueType  # 36
+        PINNED: Error._Reason.ValueType  # 37
+        """its job cannot be taken off a group, so it can have no turns in several at once"""
         STORE_UNAVAILABLE: Error._Reason.ValueType  # 40
         """the service
         etcd does not answer in time
@@ -149,6 +151,8 @@ class Error(google.protobuf.message.Message):
     TURN_LOST: Error.Reason.ValueType  # 35
     """the holder's ticket is gone"""
     CANCELLED: Error.Reason.ValueType  # 36
+    PINNED: Error.Reason.ValueType  # 37
+    """its job cannot be taken off a group, so it can have no turns in several at once"""
     STORE_UNAVAILABLE: Error.Reason.ValueType  # 40
     """the service
     etcd does not answer in time

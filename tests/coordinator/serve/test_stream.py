@@ -275,7 +275,7 @@ async def test_bad_acquires_are_refused_and_the_stream_goes_on(world: World) -> 
     replica = await world.replica()
     client = await world.client(replica)
     for request, reason in (
-        (pb.AcquireRequest(sequence=1, job="a", groups=["g", "h"]), "UNSUPPORTED"),
+        (pb.AcquireRequest(sequence=1, job="a", groups=["g", "g"]), "BAD_REQUEST"),
         (pb.AcquireRequest(sequence=2, job="A!", groups=["g"]), "BAD_NAME"),
         (pb.AcquireRequest(sequence=3, job="a"), "BAD_REQUEST"),
         (pb.AcquireRequest(sequence=4, job="a", groups=["none"]), "NO_SUCH_GROUP"),
