@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client library: jobs take turns on shared accelerators. It knows gRPC and nothing of etcd.
+"""The client library: jobs take turns on shared accelerators. It knows nothing of etcd.
 
     import tsclient as ts
 
@@ -9,12 +9,15 @@
             step(batch)
 
 The module-level functions use one client for the process, opened from the environment (see
-`tsclient.settings`) at its first use; `connect` opens others. docs/client.md has it all on one page.
+`tsclient.settings`) at its first use; `connect` opens others. `tsclient.aio` is the same for asyncio,
+`tsclient.distributed` for jobs of many ranks. docs/client.md has it all on one page.
 """
 
 from __future__ import annotations
 
-from tsclient.client import Accelerators, Client, IfHeld, connect, default
+from typing import TYPE_CHECKING
+
+from tsclient.client import Accelerators, Client, connect, default
 from tsclient.errors import (
     AcquireTimeout,
     AlreadyQueued,
@@ -23,6 +26,8 @@ from tsclient.errors import (
     Evicted,
     ForkedClient,
     GroupDeleting,
+    HelperFailed,
+    JobPinned,
     JobQuarantined,
     LockLost,
     NoSuchGroup,
@@ -32,9 +37,13 @@ from tsclient.errors import (
     TurnLost,
     Unavailable,
 )
+from tsclient.options import Options
 from tsclient.progress import OnProgress, Progress, Queued, Switching
 from tsclient.settings import Tls
 from tsclient.turn import Turn
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "Accelerators",
@@ -46,11 +55,14 @@ __all__ = [
     "Evicted",
     "ForkedClient",
     "GroupDeleting",
+    "HelperFailed",
+    "JobPinned",
     "JobQuarantined",
     "LockLost",
     "NoSuchGroup",
     "NotHolder",
     "OnProgress",
+    "Options",
     "Progress",
     "Queued",
     "StaleToken",
@@ -67,34 +79,14 @@ __all__ = [
 ]
 
 
-def acquire(
-    group: str,
-    *,
-    timeout: float | None = None,
-    priority: int = 0,
-    job: str | None = None,
-    if_held: IfHeld = "refuse",
-    on_progress: OnProgress | None = None,
-) -> Turn:
+def acquire(*groups: str, **options: Unpack[Options]) -> Turn:
     """As `Client.acquire`, by the process's own client."""
-    return default.get().acquire(
-        group, timeout=timeout, priority=priority, job=job, if_held=if_held, on_progress=on_progress
-    )
+    return default.get().acquire(*groups, **options)
 
 
-def accelerators(
-    group: str,
-    *,
-    timeout: float | None = None,
-    priority: int = 0,
-    job: str | None = None,
-    if_held: IfHeld = "refuse",
-    on_progress: OnProgress | None = None,
-) -> Accelerators:
+def accelerators(*groups: str, **options: Unpack[Options]) -> Accelerators:
     """As `Client.accelerators`, by the process's own client, which is opened when the block is entered."""
-    return Accelerators(
-        lambda: acquire(group, timeout=timeout, priority=priority, job=job, if_held=if_held, on_progress=on_progress)
-    )
+    return Accelerators(lambda: acquire(*groups, **options))
 
 
 def close() -> bool:

@@ -8,8 +8,11 @@ loop, where a closed one makes an error.
 
 from __future__ import annotations
 
-import asyncio
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class _Background:
@@ -21,6 +24,8 @@ class _Background:
     def loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
+                import asyncio  # a process without a client of this kind does without
+
                 self._loop = asyncio.new_event_loop()
                 # A daemon: a program that ends without closing must not hang in waiting for it.
                 self._thread = threading.Thread(target=_run, args=(self._loop,), name="tsclient", daemon=True)
@@ -34,6 +39,8 @@ class _Background:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
     asyncio.set_event_loop(loop)
     loop.run_forever()
 

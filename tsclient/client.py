@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking client. Importing this is cheap: gRPC is loaded when the first client connects."""
+"""The blocking client. Importing this is cheap, and gRPC never comes into this process: the helper has it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tsclient import forks, settings
-from tsclient.errors import BadRequest
-from tsclient.progress import OnProgress
+from tsclient.options import Options, asking
 from tsclient.settings import Tls
 from tsclient.turn import Turn
+from tsclient.waiting import BlockingInbox
 
 if TYPE_CHECKING:
-    from tsclient.engine import Engine
+    from typing_extensions import Unpack
+
+    from tsclient.engine import Engine, Reply
+    from tsclient.link import Link
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-IfHeld = Literal["refuse", "wait"]
 
 
 class Client:
@@ -48,65 +49,38 @@ class Client:
     def closed(self) -> bool:
         return self._engine.ended
 
-    def acquire(
-        self,
-        group: str,
-        *,
-        timeout: float | None = None,
-        priority: int = 0,
-        job: str | None = None,
-        if_held: IfHeld = "refuse",
-        on_progress: OnProgress | None = None,
-    ) -> Turn:
-        """Wait for a turn on a group of accelerators.
+    def acquire(self, *groups: str, **options: Unpack[Options]) -> Turn:
+        """Wait for a turn on a group of accelerators, or on several groups at once.
 
         Broken connections, dead coordinators and an expired session are not seen by who waits: the acquire
-        goes on by itself, after an expiry at the tail of the queue.
+        goes on by itself, after an expiry at the tail of the queue. Of several groups either all are granted or
+        none is kept; they take their places in all queues at the same moment, so that jobs which name them in
+        different orders never wait for each other in a circle.
 
         Args:
-            group: whose accelerators.
-            timeout: seconds to wait at most; None: as long as it takes.
-            priority: larger is served first.
-            job: another than this client's.
-            if_held: what to do if another process has a ticket for the job: be refused, or wait for its end.
-            on_progress: called in this thread with each piece of news; what it raises ends the wait.
+            groups: whose accelerators.
+            options: see `tsclient.options.Options`.
 
         Raises:
             AcquireTimeout: no turn in time; the place in the queue is given up.
             JobQuarantined, AlreadyQueued, NoSuchGroup, GroupDeleting, ...: refused.
             ClientClosed, ForkedClient: there is no session to ask in.
         """
-        from tsclient.session_records import Want  # needs protobuf
-
         forks.check(self._born)
-        who = self.job if job is None else job
-        if not who:
-            raise BadRequest("It is not said for which job.", next_step="Set TIMESLICE_JOB_ID, or pass job.")
-        if if_held not in ("refuse", "wait"):
-            raise BadRequest(f"if_held={if_held!r} is not known.", next_step="Pass 'refuse' or 'wait'.")
-        want = Want(who, (group,), priority, join=if_held == "wait", backend=self._settings.backend)
-        return self._engine.acquire(want, timeout, on_progress)
+        ask = asking(self._settings, groups, Turn, **options)
+        inbox: BlockingInbox[Reply] = BlockingInbox()
+        try:
+            return inbox.drive(self._engine.acquiring(inbox, ask.request, ask.timeout, ask.on_progress))
+        finally:
+            ask.done()
 
-    def accelerators(
-        self,
-        group: str,
-        *,
-        timeout: float | None = None,
-        priority: int = 0,
-        job: str | None = None,
-        if_held: IfHeld = "refuse",
-        on_progress: OnProgress | None = None,
-    ) -> Accelerators:
+    def accelerators(self, *groups: str, **options: Unpack[Options]) -> Accelerators:
         """A turn for the length of a `with` block, or of each call of a function that it decorates.
 
         See `acquire` for the arguments and errors. Leaving the block gives the turn back; if it was lost
         meanwhile, LockLost is raised there, or noted on the exception that is on its way already.
         """
-        return Accelerators(
-            lambda: self.acquire(
-                group, timeout=timeout, priority=priority, job=job, if_held=if_held, on_progress=on_progress
-            )
-        )
+        return Accelerators(lambda: self.acquire(*groups, **options))
 
     def close(self, timeout: float = 5.0) -> bool:
         """Give back every turn and every place in a queue, and end the session.
@@ -118,7 +92,8 @@ class Client:
             Whether it was confirmed; if not, the session ends when its time to live has passed.
         """
         forks.check(self._born)
-        return self._engine.close(timeout)
+        inbox: BlockingInbox[Reply] = BlockingInbox()
+        return inbox.drive(self._engine.closing(inbox, timeout))
 
     def __enter__(self) -> Client:  # noqa: PYI034 - 3.10 has no Self
         return self
@@ -149,7 +124,9 @@ class Accelerators:
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(f"{function.__qualname__} returns before it has run: use a `with` block inside it")
+            raise TypeError(
+                f"{function.__qualname__} returns before it has run: use a `with` block inside it, or tsclient.aio"
+            )
 
         @functools.wraps(function)
         def in_turn(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -170,6 +147,7 @@ def connect(
     *,
     backend: str | None = None,
     tls: Tls | None = None,
+    in_process: bool | None = None,
     connect_timeout: float = 30.0,
 ) -> Client:
     """Open a session with the coordinators.
@@ -180,26 +158,50 @@ def connect(
         ttl: seconds that the session outlives its last heartbeat; None: TIMESLICE_TTL, or 10.
         backend: by which the job is to be saved; None: TIMESLICE_BACKEND, or the node's default.
         tls: None: TIMESLICE_TLS_CA, _CERT and _KEY; without them the connection is in plain text.
+        in_process: keep the session in this process, by gRPC and a thread, rather than in a helper; None:
+            TIMESLICE_IN_PROCESS, or not.
         connect_timeout: seconds to wait for the session.
 
     Raises:
         Unavailable: no coordinator has opened a session in time.
         BadRequest: an argument or variable is wrong.
-        ForkedClient: a parent of this process has used gRPC, which does not survive a fork.
+        HelperFailed: the helper process cannot be started.
+        ForkedClient: in-process alone: a parent of this process has used gRPC, which does not survive a fork.
     """
-    where = settings.load(endpoints, job, ttl, backend, tls)
-    forks.start_grpc()
-    from tsclient import closing  # loads gRPC
+    where = settings.load(endpoints, job, ttl, backend, tls, in_process)
+    engine = engine_for(where)
+    inbox: BlockingInbox[Reply] = BlockingInbox()
+    try:
+        inbox.drive(engine.opening(inbox, connect_timeout))
+    except BaseException:
+        last: BlockingInbox[Reply] = BlockingInbox()
+        last.drive(engine.closing(last, timeout=1.0))
+        raise
+    return Client(engine, where)
+
+
+def engine_for(where: settings.Settings) -> Engine:
+    """An engine with its link; it is closed at the end of the program if nobody does it before."""
+    from tsclient import closing
     from tsclient.engine import Engine
 
-    engine = Engine(where)
-    try:
-        engine.open(connect_timeout)
-    except BaseException:
-        engine.close(timeout=1.0)
-        raise
+    engine = Engine(_link(where))
     closing.at_exit(engine)
-    return Client(engine, where)
+    return engine
+
+
+def _link(where: settings.Settings) -> Link:
+    if where.disabled:
+        from tsclient.disabled import Disabled
+
+        return Disabled()
+    if where.in_process:
+        from tsclient.in_process import InProcess
+
+        return InProcess(where)
+    from tsclient.helper.hub import ByHelper
+
+    return ByHelper(where)
 
 
 class Default:

@@ -8,7 +8,9 @@ import time
 import weakref
 
 from tsclient import background, forks
-from tsclient.engine import Engine
+from tsclient.engine import Engine, Reply
+from tsclient.helper import hub
+from tsclient.waiting import BlockingInbox
 
 AT_EXIT = 2.0  # s for all of them; a session that is not closed by then ends by its time to live
 
@@ -20,12 +22,15 @@ def at_exit(engine: Engine) -> None:
     _open.add(engine)
 
 
+forks.in_child(_open.clear)  # they are the parent's
+
+
 @atexit.register
 def _close_all() -> None:
-    if not forks.is_origin():
-        return  # they are the parent's
     deadline = time.monotonic() + AT_EXIT
     for engine in list(_open):
         if not engine.ended:
-            engine.close(max(0.1, deadline - time.monotonic()))
+            inbox: BlockingInbox[Reply] = BlockingInbox()
+            inbox.drive(engine.closing(inbox, max(0.1, deadline - time.monotonic())))
+    hub.close()
     background.stop(max(0.1, deadline - time.monotonic()))

@@ -1,99 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the callers' threads and the session: calls go in as posted steps, results come back in a queue.
+"""Between those who wait for turns, in threads or coroutines, and the link to where their session is.
 
-Everything that changes the session runs in the transport's thread. A caller owns a `_Call`, whose inbox is
-filled by that thread; the turn's deadline is published as one number that any thread may read.
+Orders go out from any thread, the news come in by one thread, the link's. No lock is taken anywhere: each step on
+a record is one of the interpreter's own, and the order of the steps is such that an interrupt between any two of
+them leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-import queue
-import random
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
-from timeslice_proto.v1 import coordinator_pb2
-from tsclient.clock import boottime
+from tsclient import news
+from tsclient.deadlines import Deadlines
 from tsclient.errors import (
     AcquireTimeout,
     ClientClosed,
-    InternalError,
+    LockLost,
     NotHolder,
     TimesliceError,
     Unavailable,
 )
-from tsclient.identity import this_process
+from tsclient.link import Link
+from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Moved, News, Opened, Trouble, Withdrawn
+from tsclient.orders import Acquire, Close, GiveBack, GiveUp, Keep, Noticed, Order
 from tsclient.progress import OnProgress
-from tsclient.session import Session
-from tsclient.session_records import (
-    Ended,
-    Failed,
-    GivenBack,
-    Granted,
-    HangUp,
-    Lost,
-    Moved,
-    Opened,
-    Output,
-    Send,
-    Want,
-    Withdrawn,
-)
-from tsclient.settings import Settings
-from tsclient.transport import Transport
-from tsclient.turn import Ending, Turn
+from tsclient.turn import AnyTurn, Ending
+from tsclient.waiting import Inbox, Steps
+from tsclient.want import Want
 
 _log = logging.getLogger("tsclient")
 
 CANCEL_WAIT = 5.0  # s that a caller whose time is up waits to be told that its ticket is gone
 
-_Reply = Turn | Moved | GivenBack | Withdrawn | Opened | Ended | TimesliceError
+OnLost = Callable[[LockLost], object]
+_Turn = TypeVar("_Turn", bound=AnyTurn)
+
+Reply = AnyTurn | Moved | GivenBack | Withdrawn | Opened | Ended | TimesliceError
 
 
-class _Call:
-    """One waiting caller. `SimpleQueue` can be interrupted at any point and stays sound."""
+@dataclass(frozen=True, slots=True)
+class Request(Generic[_Turn]):
+    """An acquire, as its caller means it.
 
-    def __init__(self, want: Want | None = None) -> None:
-        self.want = want
-        self.key: int | None = None
-        self.began = time.monotonic()
-        self.inbox: queue.SimpleQueue[_Reply] = queue.SimpleQueue()
+    Attributes:
+        turn: of which kind it is to be.
+        kill: end this process, should the turn be lost.
+        on_lost: called in the link's thread, should the turn be lost.
+    """
 
-    def next(self, deadline: float) -> _Reply | None:
-        """What comes next; None if the deadline (monotonic, s) comes first."""
-        try:
-            if deadline == math.inf:
-                return self.inbox.get()
-            return self.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            return None
+    want: Want
+    turn: type[_Turn]
+    kill: bool = False
+    on_lost: OnLost | None = None
+    began: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class _Record:
+    """One acquire and the turn that came of it, until nothing of it is left.
+
+    Attributes:
+        inbox: of who waits for the acquire, or for the yield.
+        ending: of the turn. Not the turn itself: one that nobody has any more is to be noticed and given back.
+    """
+
+    request: Request[Any]
+    slot: int
+    inbox: Inbox[Reply] | None
+    ending: Ending | None = None
+    given_up: bool = False
+    returning: bool = False
+    lost: bool = False
 
 
 class Engine:
-    """One session, and those who wait for something of it."""
+    """The acquires and turns of one session."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._session = Session(this_process(), settings.ttl)
-        self._transport = Transport(settings, self, random.Random())
-        self._calls: dict[int, _Call] = {}
-        # Not the turns themselves: one that nobody holds any more is to be noticed and given back.
-        self._endings: dict[int, Ending] = {}
-        self._opening: list[_Call] = []
-        self._closing: list[_Call] = []
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._keys = itertools.count(1)
+        self._records: dict[int, _Record] = {}
+        self._opening: list[Inbox[Reply]] = []
+        self._closing: list[Inbox[Reply]] = []
+        self._closed = False  # its close has been asked for
         self._last_trouble: TimesliceError | None = None
         self._end_error: TimesliceError | None = None
-        self.proof = -math.inf  # until when held turns are proved; any thread may read it
         self.ended = False  # any thread may read it
 
-    # ------------------------------------------------------------ from the callers' threads
+    @property
+    def deadlines(self) -> Deadlines:
+        return self._link.deadlines
 
-    def open(self, timeout: float) -> None:
-        """Start the stream and wait for the session."""
-        call = _Call()
-        self._opening.append(call)
-        self._transport.start()
-        match call.next(time.monotonic() + timeout):
+    @property
+    def waiting(self) -> int:
+        """How many wait for a turn at present."""
+        return sum(record.ending is None for record in list(self._records.values()))
+
+    # ------------------------------------------------------------ steps of a caller
+
+    def opening(self, inbox: Inbox[Reply], timeout: float) -> Steps[Reply, None]:
+        """Start the session, and wait until it is open."""
+        self._opening.append(inbox)
+        self._link.start(self.take, self.standing)
+        match (yield time.monotonic() + timeout):
             case None:
                 cause = self._last_trouble
                 raise Unavailable(
@@ -102,47 +117,44 @@ class Engine:
                 ) from cause
             case TimesliceError() as error:
                 raise error
-            case _:
-                return
 
-    def acquire(self, want: Want, timeout: float | None, on_progress: OnProgress | None) -> Turn:
+    def acquiring(
+        self, inbox: Inbox[Reply], request: Request[_Turn], timeout: float | None, on_progress: OnProgress | None
+    ) -> Steps[Reply, _Turn]:
         """See `Client.acquire`. However it ends but by its return, no ticket is left behind."""
-        call = _Call(want)
+        self._check_open()
+        want, deadline = request.want, math.inf if timeout is None else request.began + timeout
+        key = next(self._keys)
         try:
-            self._transport.post(lambda: self._acquire(call))
-            reply = self._reply(call, math.inf if timeout is None else call.began + timeout, on_progress)
+            slot = self.deadlines.take()
+            self._records[key] = _Record(request, slot, inbox)
+            self._link.post(Acquire(key, slot, want, request.kill))
+            self._check_open()  # it may have ended while this was on its way
+            while isinstance(reply := (yield deadline), Moved):
+                if on_progress is not None:
+                    on_progress(reply.progress)
         except BaseException:
             # Interrupted, or told off by its own callback. It must not wait now: others will see it through.
-            self._give_up_soon(call)
+            self.drop(key)
             raise
-        match reply:
-            case Turn():
-                return reply
-            case TimesliceError():
-                raise reply
-            case None:
-                self._give_up_soon(call)
-                self._settle(call)
-                raise AcquireTimeout(f"{want.job} had no turn in {', '.join(want.groups)} within {timeout or 0:g} s.")
-            case _:
-                raise AssertionError(f"no answer to an acquire: {reply}")
+        if isinstance(reply, request.turn):
+            return reply
+        if isinstance(reply, TimesliceError):
+            raise reply
+        if reply is not None:
+            raise AssertionError(f"no answer to an acquire: {reply}")
+        self.drop(key)
+        yield from self._settling()
+        raise AcquireTimeout(f"{want.job} had no turn in {', '.join(want.groups)} within {timeout or 0:g} s.")
 
-    def _reply(self, call: _Call, deadline: float, on_progress: OnProgress | None) -> _Reply | None:
-        while True:
-            reply = call.next(deadline)
-            if not isinstance(reply, Moved):
-                return reply
-            if on_progress is not None:
-                on_progress(reply.progress)
+    def _check_open(self) -> None:
+        if self.ended:
+            raise self._end_error or ClientClosed("The client is closed.")
 
-    def _give_up_soon(self, call: _Call) -> None:
-        if not self.ended:
-            self._transport.post(lambda: self._give_up(call))
-
-    def _settle(self, call: _Call) -> None:
+    def _settling(self) -> Steps[Reply, None]:
         deadline = time.monotonic() + CANCEL_WAIT
         while True:
-            match call.next(deadline):
+            match (yield deadline):
                 case None:
                     _log.warning("a cancel is not confirmed yet; the next heartbeat drops the ticket")
                     return
@@ -151,12 +163,19 @@ class Engine:
                 case _:
                     pass  # crossed on its way
 
-    def yield_turn(self, key: int, timeout: float) -> int | None:
+    def returning(self, inbox: Inbox[Reply], key: int, timeout: float) -> Steps[Reply, int | None]:
         """See `Turn.yield_`."""
-        call = _Call()
-        call.key = key
-        self._transport.post(lambda: self._yield(call, key))
-        match call.next(call.began + timeout):
+        record = self._records.get(key)
+        if record is None or record.lost:
+            return None  # it ended while this was on its way; the turn's own ending says how
+        try:
+            record.inbox, record.returning = inbox, True
+            self._link.post(GiveBack(key))
+            reply = yield time.monotonic() + timeout
+        except BaseException:
+            self.drop(key)
+            raise
+        match reply:
             case GivenBack(waiters=waiters):
                 return waiters
             case TimesliceError() as error:
@@ -170,153 +189,137 @@ class Engine:
             case other:
                 raise AssertionError(f"no answer to a yield: {other}")
 
+    def closing(self, inbox: Inbox[Reply], timeout: float) -> Steps[Reply, bool]:
+        """Give everything back and end the session; whether that was confirmed in time."""
+        self._closing.append(inbox)
+        self._closed = True
+        if self.ended:
+            return True
+        self._link.post(Close())
+        confirmed = (yield time.monotonic() + timeout) is not None
+        if not confirmed:
+            self._ended(None)
+        self._link.leave()
+        return confirmed
+
+    # ------------------------------------------------------------ from any thread, without waiting
+
     def noticed(self, key: int) -> None:
         """The owner of a lost turn knows of it."""
-        if not self.ended:
-            self._transport.post(lambda: self._noticed(key))
+        record = self._records.get(key)
+        if record is not None and not self.ended:
+            record.given_up = True
+            self._link.post(Noticed(key))
+            if record.lost:
+                self._records.pop(key, None)
 
     def drop(self, key: int) -> None:
-        """Give back a turn that nobody has any more. Takes no lock: finalizers call it."""
-        self._transport.post(lambda: self._do(self._session.give_up(boottime(), key)))
+        """Give up an acquire, or a turn that nobody has any more."""
+        record = self._records.get(key)
+        if record is None or self.ended:
+            return
+        record.given_up = True
+        if record.ending is not None:
+            record.ending.set(NotHolder("It was given up."))
+        self._link.post(GiveUp(key))
 
-    def close(self, timeout: float) -> bool:
-        """Give everything back and end the stream; whether that was confirmed in time."""
-        call = _Call()
-        deadline = call.began + timeout
-        self._transport.post(lambda: self._close(call))
-        confirmed = call.next(deadline) is not None
-        self._transport.post(self._transport.stop)
-        self.ended = True
-        return self._transport.join(max(0.1, deadline - time.monotonic())) and confirmed
+    # ------------------------------------------------------------ in the link's thread
 
-    # ------------------------------------------------------------ in the thread: calls
+    def take(self, told: Sequence[News]) -> None:
+        """The session's news, in order."""
+        for one in told:
+            match one:
+                case Opened():
+                    self._answer_all(self._opening, one)
+                case Trouble(error=error):
+                    self._last_trouble = error
+                case Ended(error=error):
+                    self._ended(error)
+                case _ if (record := self._records.get(one.key)) is not None:
+                    self._of_one(one, record)
+                case _:
+                    pass  # given up long ago
 
-    def _acquire(self, call: _Call) -> None:
-        if call.want is None:
-            raise AssertionError("an acquire wants something")
-        if self.ended:
-            call.inbox.put(self._end_error or ClientClosed("The client is closed."))
+    def standing(self) -> list[Order]:
+        """All that is wanted at present, for a session's new keeper."""
+        orders: list[Order] = []
+        for key, record in list(self._records.items()):
+            kill = record.request.kill
+            if record.ending is None and not record.given_up:
+                orders.append(Acquire(key, record.slot, record.request.want, kill))
+            elif record.lost or (record.ending is not None and not record.given_up):
+                orders.append(Keep(key, record.slot, kill, held=not record.lost))
+            if record.given_up and not record.lost:
+                orders.append(GiveUp(key))
+            elif record.returning:
+                orders.append(GiveBack(key))
+        if self._closed:
+            orders.append(Close())
+        return orders
+
+    def _of_one(self, one: news.OfOne, record: _Record) -> None:
+        match one:
+            case Granted():
+                self._granted(one, record)
+            case Moved():
+                if record.inbox is not None:
+                    record.inbox.put(one)
+            case Lost(error=lost):
+                record.lost = True
+                self._over(one.key, record, lost, stays=not record.given_up)
+                self._answer(record, lost)
+                self._call_on_lost(record, lost)
+            case Failed(error=error):
+                self._over(one.key, record, error)
+                self._answer(record, error)
+            case GivenBack() | Withdrawn() if not record.lost:
+                self._over(one.key, record, NotHolder("It was given back."))
+                self._answer(record, one)
+            case _:
+                pass  # the last of a lost turn's old ticket is gone
+
+    def _granted(self, granted: Granted, record: _Record) -> None:
+        request = record.request
+        waited = time.monotonic() - request.began
+        turn = request.turn(self, granted.key, record.slot, request.want.job, granted.grants, waited)
+        record.ending = turn.ending
+        if record.given_up:  # by one who may not have seen the ending yet
+            turn.ending.set(NotHolder("It was given up."))
+            return
+        self._answer(record, turn)
+
+    def _over(self, key: int, record: _Record, error: TimesliceError, *, stays: bool = False) -> None:
+        """Nothing is left of it but, for a lost one, that its owner has to know."""
+        if record.ending is not None:
+            record.ending.set(error)
+        if not stays:
+            self._records.pop(key, None)
+        # Last: from now on somebody else's deadline may be there.
+        self.deadlines.free(record.slot)
+
+    def _answer(self, record: _Record, reply: Reply) -> None:
+        inbox, record.inbox = record.inbox, None
+        if inbox is not None:
+            inbox.put(reply)
+
+    def _call_on_lost(self, record: _Record, lost: LockLost) -> None:
+        if record.request.on_lost is None:
             return
         try:
-            call.key, outputs = self._session.acquire(boottime(), call.want)
-        except TimesliceError as error:
-            call.inbox.put(error)
-            return
-        except Exception as error:
-            call.inbox.put(InternalError(f"The client has failed: {error!r}."))
-            raise
-        self._calls[call.key] = call
-        self._do(outputs)
+            record.request.on_lost(lost)
+        except Exception:  # noqa: BLE001 - it is the caller's own, and the library goes on
+            _log.exception("the callback for a lost turn has failed")
 
-    def _give_up(self, call: _Call) -> None:
-        if call.key is not None:
-            ending = self._endings.get(call.key)
-            if ending is not None:
-                ending.set(NotHolder("The acquire was given up."))
-            self._do(self._session.give_up(boottime(), call.key))
+    def _ended(self, error: TimesliceError | None) -> None:
+        self.ended, self._end_error = True, error
+        cause = error or ClientClosed("The client is closed.")
+        for key, record in list(self._records.items()):
+            self._over(key, record, cause)
+            self._answer(record, cause)
+        self._answer_all(self._opening, cause)
+        self._answer_all(self._closing, Ended(error))
 
-    def _yield(self, call: _Call, key: int) -> None:
-        ending = self._endings.get(key)
-        if ending is None or ending.error is not None:
-            # It ended while this was on its way; the caller's own copy says how.
-            call.inbox.put(GivenBack(key, None))
-            return
-        self._calls[key] = call
-        self._do(self._session.yield_(boottime(), key))
-
-    def _noticed(self, key: int) -> None:
-        now = boottime()
-        # Whoever noticed by the deadline alone may be ahead of the session, which then still holds the turn.
-        self._do(self._session.give_up(now, key))
-        self._do(self._session.noticed(now, key))
-
-    def _close(self, call: _Call) -> None:
-        if self.ended:
-            call.inbox.put(Ended(self._end_error))
-            return
-        self._closing.append(call)
-        self._do(self._session.close(boottime()))
-
-    # ------------------------------------------------------------ in the thread: the transport's news
-
-    def connected(self) -> None:
-        self._do(self._session.connected(boottime()))
-
-    def disconnected(self, error: TimesliceError) -> None:
-        self._last_trouble = error
-        self._do(self._session.disconnected(boottime(), error))
-
-    def event(self, event: coordinator_pb2.SessionEvent) -> None:
-        self._do(self._session.event(boottime(), event))
-
-    def tick(self) -> None:
-        self._do(self._session.tick(boottime()))
-
-    def crashed(self, error: TimesliceError) -> None:
-        """The thread cannot go on: everybody who waits is told."""
-        self.proof, self.ended, self._end_error = -math.inf, True, error
-        for call in [*self._calls.values(), *self._opening, *self._closing]:
-            call.inbox.put(error)
-        self._calls.clear()
-
-    # ------------------------------------------------------------ in the thread: what is to be done
-
-    def _do(self, outputs: list[Output]) -> None:
-        self.proof = self._session.proof
-        for output in outputs:
-            match output:
-                case Send(request=request):
-                    self._transport.send(request)
-                case HangUp(why=why):
-                    self._transport.hang_up(why)
-                case Opened():
-                    self._transport.worked()
-                    self._answer_all(self._opening, output)
-                case Granted(key=key):
-                    self._granted(output)
-                case Moved(key=key):
-                    self._answer(key, output)
-                case GivenBack(key=key) | Withdrawn(key=key):
-                    self._endings.pop(key, None)
-                    self._answer(key, output)
-                case Failed(key=key, error=error) | Lost(key=key, error=error):
-                    ending = self._endings.pop(key, None)
-                    if ending is not None:
-                        ending.set(error)
-                    self._answer(key, error)
-                case Ended(error=ended_by):
-                    self.ended, self._end_error = True, ended_by
-                    self._answer_all(self._opening, ended_by or ClientClosed("The client is closed."))
-                    self._answer_all(self._closing, output)
-                    self._transport.stop()
-        self._transport.arm(self._session.next_at())
-
-    def _granted(self, granted: Granted) -> None:
-        call = self._calls.pop(granted.key)
-        if call.want is None:
-            raise AssertionError("only an acquire is granted")
-        grant = granted.grants[0]
-        turn = Turn(
-            self,
-            granted.key,
-            group=grant.group,
-            job=call.want.job,
-            token=grant.token,
-            waited=time.monotonic() - call.began,
-            restored=grant.restored,
-        )
-        self._endings[granted.key] = turn.ending
-        call.inbox.put(turn)
-
-    def _answer(self, key: int, reply: _Reply) -> None:
-        call = self._calls.get(key)
-        if call is None:
-            return
-        if not isinstance(reply, Moved):
-            del self._calls[key]
-        call.inbox.put(reply)
-
-    def _answer_all(self, calls: list[_Call], reply: _Reply) -> None:
-        for call in calls:
-            call.inbox.put(reply)
-        calls.clear()
+    def _answer_all(self, inboxes: list[Inbox[Reply]], reply: Reply) -> None:
+        for inbox in inboxes:
+            inbox.put(reply)
+        inboxes.clear()

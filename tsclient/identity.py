@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This process, told apart from any other that ever had its pid."""
+"""A process, told apart from any other that ever had its pid."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ _START_TIME_AFTER_NAME = 22 - 3
 
 
 def this_process() -> records_pb2.Process:
-    """Boot id, pid and start time (clock ticks after boot) of the calling process.
+    """As `process`, for the calling one."""
+    return process(os.getpid())
+
+
+def process(pid: int) -> records_pb2.Process:
+    """Boot id, pid and start time (clock ticks after boot) of a process that is there.
 
     The pid is the one of this process's own namespace; the node's agent translates it to the host's.
+
+    Raises:
+        OSError: there is no such process.
     """
-    pid = os.getpid()
-    stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     start_time = int(stat.rpartition(")")[2].split()[_START_TIME_AFTER_NAME])
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return records_pb2.Process(boot_id=boot_id, pid=pid, start_time=start_time)

@@ -15,40 +15,33 @@ time asleep. The rules that it keeps:
 * A lost turn queues again by itself, at the tail, until its owner has noticed: if the owner is blocked in a
   call on a device that it was taken off, only a new grant can wake it up.
 
-Not thread-safe; `tsclient.engine` has the lock.
+* Whether a beat may be sent is asked before each one: a helper does not speak for a process that is stopped.
+  While it may not, nothing new is asked for either: a turn would be for nobody.
+
+Not thread-safe; `tsclient.runner` calls it from one event loop.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 from tsclient import errors
 from tsclient import session_messages as messages
+from tsclient.entry import Entry, Saved, Stage
 from tsclient.errors import TimesliceError, from_reason
+from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Moved, Opened, Withdrawn
 from tsclient.progress import Progress, Queued
-from tsclient.session_records import (
-    Ended,
-    Entry,
-    Failed,
-    GivenBack,
-    Granted,
-    HangUp,
-    Lost,
-    Moved,
-    Opened,
-    Output,
-    Send,
-    Stage,
-    Want,
-    Withdrawn,
-)
+from tsclient.session_records import HangUp, Output, Send
+from tsclient.want import Want
 
 # Part of the TTL that is not believed in, because this clock and etcd's may run at different rates. NTP slews
 # by at most 500 ppm, a bad quartz drifts by 100: one in a hundred is far more than both.
 RATE_MARGIN = 0.01
 BEATS_IN_TTL = 3
+LOOKS_IN_BEAT = 4  # while no beat may be sent: how often in a beat's interval it is asked again
 OPEN_GREETING = 10.0  # s allowed for the answer to an open: nothing is at stake yet
 RESUME_GREETING_MIN = 1.0  # s allowed for the answer to a resume, if a beat's interval is shorter
 RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
@@ -64,10 +57,12 @@ class Session:
     Args:
         process: of this client.
         ttl: wanted, in seconds; the server's answer counts.
+        may_beat: asked right before each beat; while it says no, none is sent.
     """
 
-    def __init__(self, process: records_pb2.Process, ttl: float) -> None:
+    def __init__(self, process: records_pb2.Process, ttl: float, may_beat: Callable[[], bool] = lambda: True) -> None:
         self._process = process
+        self._may_beat = may_beat
         self._wanted_ttl = ttl
         self._ttl = ttl
         self._id = ""
@@ -76,7 +71,9 @@ class Session:
         self._ready = False  # … and the server has greeted
         self._greet_by = math.inf
         self._closing = False
+        self._abandoned = False
         self._ended: Ended | None = None
+        self._asleep = False  # nobody is there to use a turn: none is asked for
         self._proof = -math.inf
         self._beats: dict[int, float] = {}  # number to when it was sent, on this stream, unanswered
         self._beat_number = 0
@@ -108,6 +105,29 @@ class Session:
         if any(e.stage in (Stage.HELD, Stage.YIELDING) for e in self._entries.values()):
             times.append(self._proof)
         return min(times)
+
+    # ------------------------------------------------------------ from one process to another
+
+    def save(self) -> Saved:
+        """What another process needs in order to go on with this session."""
+        entries = tuple(replace(entry, sent=False, not_before=0.0) for entry in self._entries.values())
+        return Saved(self._id, self._secret, self._ttl, self._last_key, self._last_sequence, entries)
+
+    def go_on(self, saved: Saved, proof: float) -> None:
+        """Go on with another's session, before anything else is done with this one.
+
+        Args:
+            proof: until when its held turns are proved.
+        """
+        self._id, self._secret, self._ttl = saved.session, saved.secret, saved.ttl
+        self._last_key, self._last_sequence, self._proof = saved.last_key, saved.last_sequence, proof
+        # Nobody has noted until when a stand-in is proved; the next beat shows it.
+        self._entries = {
+            entry.key: replace(entry, stage=Stage.UNPROVEN)
+            if entry.stage is Stage.HELD and entry.recovers is not None
+            else entry
+            for entry in saved.entries
+        }
 
     # ------------------------------------------------------------ calls of the user
 
@@ -153,11 +173,15 @@ class Session:
                 self._withdraw(entry)
         return self._done(now)
 
-    def close(self, now: float) -> list[Output]:
-        """Give everything back. `Ended` follows."""
+    def close(self, now: float, *, abandoned: bool = False) -> list[Output]:
+        """Give everything back. `Ended` follows.
+
+        Args:
+            abandoned: the process that holds the turns is no more: they are not given back but lost.
+        """
         if self._ended is not None or self._closing:
             return []
-        self._closing = True
+        self._closing, self._abandoned = True, abandoned
         for entry in self._entries.values():
             match entry.stage:
                 case Stage.YIELDING:
@@ -168,7 +192,7 @@ class Session:
                     self._out.append(Failed(entry.key, errors.ClientClosed("The client is being closed.")))
         self._entries.clear()
         if self._ready:
-            self._send(messages.closing())
+            self._send(messages.closing(abandoned=self._abandoned))
         elif not self._id:
             self._end(None)
         return self._done(now)
@@ -259,7 +283,7 @@ class Session:
         self._ttl = opened.ttl_ms / 1000 or self._ttl
         self._ready, self._greet_by = True, math.inf
         if self._closing:
-            self._send(messages.closing())
+            self._send(messages.closing(abandoned=self._abandoned))
             return
         self._beat(now)
         self._out.append(Opened())
@@ -287,16 +311,26 @@ class Session:
             self._put(replace(entry, sent=False, not_before=now + RETRY_AFTER))
             return
         if entry.stage is Stage.YIELDING:
-            error = messages.lost_error(entry, f"it was over before it was given back: {error.message}")
-        self._remove(entry)
+            group = refused.metadata.get("group", "")
+            error = messages.lost_error(entry, f"it was over before it was given back: {error.message}", group=group)
+        if len(entry.grants) > 1:
+            self._withdraw(entry)  # it may still have the turns of its other groups
+        else:
+            self._remove(entry)
         if entry.recovers is None:
             self._out.append(Failed(entry.key, error))
 
     def _on_yielded(self, yielded: coordinator_pb2.Yielded) -> None:
         entry = self._by_sequence(yielded.sequence)
-        if entry is not None and entry.stage is Stage.YIELDING:
-            self._remove(entry)
-            self._out.append(GivenBack(entry.key, yielded.waiters))
+        if entry is None or entry.stage is not Stage.YIELDING:
+            return
+        returned = (*entry.returned, yielded.group)
+        waiters = entry.waiters + yielded.waiters
+        if any(grant.group not in returned for grant in entry.grants):
+            self._put(replace(entry, returned=returned, waiters=waiters))
+            return
+        self._remove(entry)
+        self._out.append(GivenBack(entry.key, waiters))
 
     def _on_lost(self, lost: coordinator_pb2.Lost) -> None:
         if lost.sequence == 0:
@@ -308,9 +342,18 @@ class Session:
             return
         match entry.stage:
             case Stage.HELD:
-                self._lose(entry, lost.message or lost.reason, reason=lost.reason, gone=True)
+                alone = len(entry.want.groups) == 1
+                self._lose(entry, lost.message or lost.reason, reason=lost.reason, group=lost.group, gone=alone)
+            case Stage.WAITING | Stage.UNPROVEN if len(entry.want.groups) > 1:
+                if entry.recovers is None:
+                    self._out.append(
+                        Failed(entry.key, messages.lost_error(entry, lost.message, lost.reason, lost.group))
+                    )
+                self._withdraw(entry)  # what it has of its other groups
             case Stage.WAITING | Stage.UNPROVEN:
                 self._again(entry)
+            case Stage.CANCELLING if len(entry.want.groups) > 1:
+                pass  # the cancel's own answer says when nothing is left
             case Stage.CANCELLING:
                 self._remove(entry)
                 self._out.append(Withdrawn(entry.key))
@@ -350,9 +393,9 @@ class Session:
         if self._closing:
             self._end(None)
 
-    def _lose(self, entry: Entry, why: str, *, gone: bool, reason: str = "") -> None:
+    def _lose(self, entry: Entry, why: str, *, gone: bool, reason: str = "", group: str = "") -> None:
         if entry.recovers is None:
-            self._out.append(Lost(entry.key, messages.lost_error(entry, why, reason)))
+            self._out.append(Lost(entry.key, messages.lost_error(entry, why, reason, group)))
         self._remove(entry) if gone else self._withdraw(entry)
         if not any(e.stage is not Stage.CANCELLING for e in self._overlapping(entry.want)):
             owner = entry.key if entry.recovers is None else entry.recovers
@@ -400,7 +443,7 @@ class Session:
         """Take the steps that the state now allows, and hand over what there is to do."""
         for entry in list(self._entries.values()):
             match entry.stage:
-                case Stage.LOCAL if self._is_first(entry):
+                case Stage.LOCAL if self._is_first(entry) and not self._asleep:
                     self._last_sequence += 1
                     self._put(replace(entry, stage=Stage.WAITING, sequence=self._last_sequence))
                 case Stage.UNPROVEN if now < self._proof:
@@ -417,6 +460,10 @@ class Session:
         return out
 
     def _beat(self, now: float) -> None:
+        self._asleep = not self._may_beat()
+        if self._asleep:
+            self._beat_at = now + self._ttl / BEATS_IN_TTL / LOOKS_IN_BEAT
+            return
         self._beat_number += 1
         self._beats[self._beat_number] = now
         self._beat_at = now + self._ttl / BEATS_IN_TTL

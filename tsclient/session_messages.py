@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 from tsclient import errors
+from tsclient.entry import Entry, Stage
 from tsclient.errors import LockLost
+from tsclient.news import Grant
 from tsclient.progress import Switching
-from tsclient.session_records import Entry, Grant, Stage
+from tsclient.want import Want
 
 _WANTED = frozenset({Stage.WAITING, Stage.UNPROVEN, Stage.HELD, Stage.YIELDING})
 _HOLDING = frozenset({Stage.UNPROVEN, Stage.HELD, Stage.YIELDING})
@@ -26,9 +28,9 @@ def resuming(session: str, secret: str, entries: Iterable[Entry], last_sequence:
     resume = coordinator_pb2.ResumeSession(session=session, secret=secret, last_sequence=last_sequence)
     for entry in entries:
         if entry.stage is Stage.WAITING:
-            resume.wanted.append(entry.want.request(entry.sequence))
+            resume.wanted.append(_acquiring(entry.want, entry.sequence))
         elif entry.stage in _HOLDING:
-            for grant in entry.grants:
+            for grant in _unreturned(entry):
                 resume.held.add(sequence=entry.sequence, job=entry.want.job, group=grant.group, token=grant.token)
     return coordinator_pb2.SessionRequest(resume=resume)
 
@@ -48,14 +50,29 @@ def asking(entry: Entry) -> list[coordinator_pb2.SessionRequest]:
     """What an entry asks for in the stage that it is in."""
     match entry.stage:
         case Stage.WAITING:
-            return [coordinator_pb2.SessionRequest(acquire=entry.want.request(entry.sequence))]
+            return [coordinator_pb2.SessionRequest(acquire=_acquiring(entry.want, entry.sequence))]
         case Stage.YIELDING:
-            return [_yielding(entry, grant) for grant in entry.grants]
+            return [_yielding(entry, grant) for grant in _unreturned(entry)]
         case Stage.CANCELLING:
             cancel = coordinator_pb2.CancelRequest(sequence=entry.sequence)
             return [coordinator_pb2.SessionRequest(cancel=cancel)]
         case _:
             return []
+
+
+def _acquiring(want: Want, sequence: int) -> coordinator_pb2.AcquireRequest:
+    return coordinator_pb2.AcquireRequest(
+        sequence=sequence,
+        job=want.job,
+        groups=want.groups,
+        priority=want.priority,
+        if_held=coordinator_pb2.IF_HELD_WAIT if want.join else coordinator_pb2.IF_HELD_REFUSE,
+        backend=want.backend,
+    )
+
+
+def _unreturned(entry: Entry) -> list[Grant]:
+    return [grant for grant in entry.grants if grant.group not in entry.returned]
 
 
 def _yielding(entry: Entry, grant: Grant) -> coordinator_pb2.SessionRequest:
@@ -65,14 +82,14 @@ def _yielding(entry: Entry, grant: Grant) -> coordinator_pb2.SessionRequest:
     return request
 
 
-def closing() -> coordinator_pb2.SessionRequest:
-    """Give back everything."""
-    return coordinator_pb2.SessionRequest(close=coordinator_pb2.CloseRequest())
+def closing(*, abandoned: bool) -> coordinator_pb2.SessionRequest:
+    """Give back everything; or, where the process is no more, end the session so that its turns count as lost."""
+    return coordinator_pb2.SessionRequest(close=coordinator_pb2.CloseRequest(abandoned=abandoned))
 
 
 def grants(granted: coordinator_pb2.Granted) -> tuple[Grant, ...]:
     """One for each group of the acquire."""
-    return tuple(Grant(each.group, each.token, each.restored, tuple(each.lost)) for each in granted.grants)
+    return tuple(Grant(each.group, each.token, each.restored, len(each.lost)) for each in granted.grants)
 
 
 def switching(news: coordinator_pb2.Switching) -> Switching:
@@ -84,9 +101,10 @@ def switching(news: coordinator_pb2.Switching) -> Switching:
     return Switching(news.group, phase, news.epoch, news.nodes, news.answered)
 
 
-def lost_error(entry: Entry, why: str, reason: str = "") -> LockLost:
-    """What the owner of a held turn is told of its end."""
-    group, token = entry.grants[0].group, entry.grants[0].token
+def lost_error(entry: Entry, why: str, reason: str = "", group: str = "") -> LockLost:
+    """What the owner of a held turn is told of its end; it may have come in one of its groups alone."""
+    group = group or entry.want.groups[0]
+    token = next((grant.token for grant in entry.grants if grant.group == group), 0)
     kind = errors.Evicted if reason == errors.Evicted.reason else errors.TurnLost
     return kind(
         f"The turn of {entry.want.job} in {group} (token {token}) is lost: {why.rstrip('.')}.",

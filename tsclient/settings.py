@@ -5,6 +5,10 @@ TIMESLICE_ENDPOINTS   host:port of the coordinators, comma separated
 TIMESLICE_JOB_ID      the job that this process belongs to
 TIMESLICE_TTL         seconds that a session outlives its last heartbeat; 10
 TIMESLICE_BACKEND     by which the job is to be saved; empty: the node's default
+TIMESLICE_ON_LOSS     what to do when a turn is lost: raise (LockLost at the next check) or kill (this process); raise
+TIMESLICE_PROGRESS    "line": a line on standard error says how far a wait is; nothing
+TIMESLICE_IN_PROCESS  1: no helper; gRPC and the heartbeats are in this process
+TIMESLICE_DISABLED    1: everything is granted at once and nobody is asked
 TIMESLICE_TLS_CA      file with the certificates that the coordinators' are signed by; turns TLS on
 TIMESLICE_TLS_CERT    file with this client's certificate, where the coordinators ask for one
 TIMESLICE_TLS_KEY     file with its key
@@ -49,6 +53,10 @@ class Settings:
         endpoints: "host:port", at least one.
         job: of this process; empty: each acquire has to name one.
         ttl: seconds, from 2 to 600.
+        kill_on_loss: end this process when a turn is lost, unless an acquire says otherwise.
+        progress_line: tell on standard error how far a wait is, unless an acquire says otherwise.
+        in_process: no helper; gRPC and the heartbeats are in this process.
+        disabled: everything is granted at once and nobody is asked; the rest does not count.
     """
 
     endpoints: tuple[str, ...]
@@ -56,6 +64,10 @@ class Settings:
     ttl: float = DEFAULT_TTL
     backend: str = ""
     tls: Tls | None = None
+    kill_on_loss: bool = False
+    progress_line: bool = False
+    in_process: bool = False
+    disabled: bool = False
 
 
 def load(
@@ -64,6 +76,7 @@ def load(
     ttl: float | None = None,
     backend: str | None = None,
     tls: Tls | None = None,
+    in_process: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """What is not given is taken from the environment.
@@ -72,13 +85,30 @@ def load(
         BadRequest: no endpoint, or a value that is out of range.
     """
     env = os.environ if environ is None else environ
+    if _flag(env, "TIMESLICE_DISABLED"):
+        return Settings((), env.get("TIMESLICE_JOB_ID", "") if job is None else job, disabled=True)
     return Settings(
         endpoints=_endpoints(env.get("TIMESLICE_ENDPOINTS", "") if endpoints is None else endpoints),
         job=env.get("TIMESLICE_JOB_ID", "") if job is None else job,
         ttl=_ttl(env.get("TIMESLICE_TTL") or DEFAULT_TTL if ttl is None else ttl),
         backend=env.get("TIMESLICE_BACKEND", "") if backend is None else backend,
         tls=_tls(env) if tls is None else tls,
+        kill_on_loss=_word(env, "TIMESLICE_ON_LOSS", "raise", "kill") == "kill",
+        progress_line=_word(env, "TIMESLICE_PROGRESS", "", "line") == "line",
+        in_process=_flag(env, "TIMESLICE_IN_PROCESS") if in_process is None else in_process,
     )
+
+
+def _word(env: Mapping[str, str], name: str, *known: str) -> str:
+    said = env.get(name) or known[0]
+    if said not in known:
+        choice = " or ".join(word for word in known if word)
+        raise BadRequest(f"{name}={said} is not known.", next_step=f"Set it to {choice}, or leave it out.")
+    return said
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    return _word(env, name, "0", "1") == "1"
 
 
 def _endpoints(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The session's stream, its timer, and everything that touches the session: all in the background thread.
-
-No other thread runs the session's code. A signal handler's exception (KeyboardInterrupt) can come up in the
-main thread alone, so it can never leave the session half changed.
-"""
+"""The session's stream and its timer, in the event loop that it was made in."""
 
 from __future__ import annotations
 
@@ -12,18 +8,15 @@ import logging
 import math
 import random
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import grpc.aio
 
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc
-from tsclient import background
 from tsclient.channel import from_aio_error, open_channel
 from tsclient.clock import boottime
 from tsclient.endpoints import Rotation
-from tsclient.errors import InternalError, TimesliceError, Unavailable
+from tsclient.errors import TimesliceError, Unavailable
 from tsclient.settings import Settings
 
 _log = logging.getLogger("tsclient")
@@ -32,44 +25,37 @@ _Call: TypeAlias = "grpc.aio.StreamStreamCall[coordinator_pb2.SessionRequest, co
 
 
 class Listener(Protocol):
-    """Told of the stream, the time and a fault, always in the background thread."""
+    """Told of the stream, the time and a fault, always in the loop."""
 
     def connected(self) -> None: ...
     def disconnected(self, error: TimesliceError) -> None: ...
     def event(self, event: coordinator_pb2.SessionEvent) -> None: ...
     def tick(self) -> None: ...
-    def crashed(self, error: TimesliceError) -> None: ...
+    def crashed(self, error: Exception) -> None: ...
 
 
 class Transport:
-    """One client's share of the background thread. `start`, `post` and `join` are for the other threads."""
+    """One session's streams, one after the other. Made and used in one event loop."""
 
     def __init__(self, settings: Settings, listener: Listener, rng: random.Random) -> None:
         self._settings = settings
         self._listener = listener
         self._rotation = Rotation(settings.endpoints, rng)
-        self._loop = background.loop()
+        self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._hung_up = asyncio.Event()
         self._why_hung_up = ""
         self._outgoing: asyncio.Queue[coordinator_pb2.SessionRequest] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
-        self._done: Future[None] | None = None
+        self._main_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._done = asyncio.run_coroutine_threadsafe(self._main(), self._loop)
+        self._main_task = self._loop.create_task(self._main(), name="tsclient stream")
 
-    # ------------------------------------------------------------ from any thread
-
-    def post(self, step: Callable[[], None]) -> None:
-        """Run it in the thread, after what was posted before. Takes no lock: finalizers may call it."""
-        self._loop.call_soon_threadsafe(self._guarded, step)
-
-    def join(self, timeout: float) -> bool:
-        """Wait until the stream is gone, for `timeout` seconds at most; whether it is."""
-        return self._done is None or bool(wait_for({self._done}, timeout).done)
-
-    # ------------------------------------------------------------ from the thread
+    async def stopped(self) -> None:
+        """Wait until the stream is gone."""
+        if self._main_task is not None:
+            await asyncio.wait({self._main_task})
 
     def send(self, request: coordinator_pb2.SessionRequest) -> None:
         self._outgoing.put_nowait(request)
@@ -93,7 +79,7 @@ class Transport:
     def stop(self) -> None:
         self._stopping.set()
 
-    # ------------------------------------------------------------ the thread's own
+    # ------------------------------------------------------------ its own
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """After a fault in a step the session cannot be trusted any more."""
@@ -104,8 +90,7 @@ class Transport:
 
     def _crash(self, error: Exception) -> None:
         _log.error("the client ends by a fault of its own", exc_info=error)
-        self._listener.crashed(InternalError(f"The client has failed: {error!r}."))
-        self.stop()
+        self._listener.crashed(error)
 
     async def _main(self) -> None:
         try:

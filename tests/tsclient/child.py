@@ -24,6 +24,12 @@ class Child:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
+    def enter(self) -> None:
+        """Give it a line to read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def rest(self, seconds: float = 60.0) -> tuple[int, str, str]:
         """Exit status and what is left of its output and errors."""
         out, err = self.process.communicate(timeout=seconds)
@@ -31,8 +37,11 @@ class Child:
 
 
 @contextmanager
-def child(program: str, endpoints: Sequence[str], *options: str) -> Iterator[Child]:
-    """Run a program with the library's environment set; killed at the end of the block at the latest."""
+def child(program: str, endpoints: Sequence[str], *options: str, **variables: str) -> Iterator[Child]:
+    """Run a program with the library's environment set, and what else is said of it.
+
+    It is killed at the end of the block at the latest.
+    """
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "protos")]),
@@ -40,6 +49,7 @@ def child(program: str, endpoints: Sequence[str], *options: str) -> Iterator[Chi
         "TIMESLICE_ENDPOINTS": ",".join(endpoints),
         "TIMESLICE_JOB_ID": "a",
         "TIMESLICE_TTL": "30",
+        **variables,
     }
     process = subprocess.Popen(
         [sys.executable, *options, "-c", program],

@@ -5,21 +5,10 @@ from __future__ import annotations
 
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import records_pb2
+from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Moved, Opened, Withdrawn
 from tsclient.session import Session
-from tsclient.session_records import (
-    Ended,
-    Failed,
-    GivenBack,
-    Granted,
-    HangUp,
-    Lost,
-    Moved,
-    Opened,
-    Output,
-    Send,
-    Want,
-    Withdrawn,
-)
+from tsclient.session_records import HangUp, Output, Send
+from tsclient.want import Want
 
 TTL = 9.0  # so that a beat is due every 3 s
 PROOF = TTL * 0.99

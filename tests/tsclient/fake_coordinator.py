@@ -192,6 +192,8 @@ class FakeCoordinator(pb_grpc.CoordinatorServicer):
             kind = request.WhichOneof("request")
             body = getattr(request, str(kind))
             self.log.append(f"{kind} {body.sequence}" if hasattr(body, "sequence") else str(kind))
+            if kind == "close" and body.abandoned:
+                self.log[-1] = "close abandoned"
             try:
                 if kind in ("open", "resume"):
                     session = self._greet(request, out)

@@ -13,6 +13,7 @@ import pytest
 
 import tsclient as ts
 from tests.tsclient.fake_coordinator import FakeCoordinator
+from tests.tsclient.processes import helper_pid, stopped
 from tests.tsclient.waiting import until
 
 Connect = Callable[..., ts.Client]
@@ -24,7 +25,7 @@ def _resumed(coordinator: FakeCoordinator, times: int) -> bool:
 
 def _callers(client: ts.Client, count: int) -> bool:
     """Whether so many of this process wait in the client."""
-    return len(client._engine._calls) == count
+    return client._engine.waiting == count
 
 
 def test_a_turn_for_a_block(coordinator: FakeCoordinator, connect: Connect) -> None:
@@ -140,17 +141,17 @@ def test_without_a_confirmed_beat_the_turn_is_lost_by_the_holders_own_clock(
     assert turn.lost  # a later beat does not bring it back
 
 
-def test_the_deadline_binds_though_the_clients_own_thread_stands_still(
-    coordinator: FakeCoordinator, connect: Connect
+def test_the_deadline_binds_though_the_helper_stands_still(
+    coordinator: FakeCoordinator, connect_by_helper: Connect
 ) -> None:
-    client = connect(ttl=2)
+    client = connect_by_helper(ttl=2)
     turn = client.acquire("g", timeout=30)
-    go_on = threading.Event()
-    client._engine._transport.post(lambda: (go_on.wait(60), None)[1])
-    until(lambda: turn.lost)
-    with pytest.raises(ts.TurnLost):
-        turn.check()
-    go_on.set()
+    with stopped(helper_pid()):
+        until(lambda: turn.lost)
+        with pytest.raises(ts.TurnLost):
+            turn.check()
+        # It was this process's own clock that said so: the coordinators have not heard of it.
+        assert [t.token for t in coordinator.queue] == [turn.token]
     until(lambda: coordinator.queue == [])
     assert turn.lost
 
@@ -335,13 +336,13 @@ def test_the_module_level_functions_use_the_environment(
 
 
 def test_a_fault_in_the_client_reaches_those_who_wait(
-    coordinator: FakeCoordinator, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    coordinator: FakeCoordinator, connect_in_process: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = connect()
+    client = connect_in_process()
 
     def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(client._engine._session, "acquire", broken)
+    monkeypatch.setattr("tsclient.session.Session.acquire", broken)
     with pytest.raises(ts.TimesliceError, match="a mistake"):
         client.acquire("g", timeout=30)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -15,6 +14,7 @@ import tsclient as ts
 from coordinator.serve.server import CoordinatorServer
 from tests.coordinator.serve.world import World, state_of, until_seen
 from tests.support.etcd_source import TestEtcd
+from tests.tsclient.processes import helper_pid, stopped
 from tsclient.cli import main as command
 from tsclient.cli.exits import Exit
 
@@ -116,12 +116,10 @@ async def test_a_client_that_stands_still_knows_that_it_lost_and_the_next_is_ser
     await world.group(replica)
     async with client_of(replica, job="a", ttl=2) as a, client_of(replica, job="b") as b:
         turn = await off_loop(a.acquire, "g", timeout=30)
-        go_on = threading.Event()
-        a._engine._transport.post(lambda: (go_on.wait(60), None)[1])
-        # Both clients beat in one thread, which stands still: b has a longer time to live.
-        await until_true(lambda: turn.lost)
-        assert state_of(replica, "a") is not None  # the holder knew first
-        go_on.set()
+        with stopped(helper_pid()):
+            # Both clients beat by one helper, which stands still: b has a longer time to live.
+            await until_true(lambda: turn.lost)
+            assert state_of(replica, "a") is not None  # the holder knew first
         with pytest.raises(ts.TurnLost):
             turn.check()
         await off_loop((await off_loop(b.acquire, "g", timeout=60)).yield_)

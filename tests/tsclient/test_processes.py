@@ -77,14 +77,15 @@ def test_a_program_ends_though_another_thread_still_waits(coordinator: FakeCoord
     assert [t.job for t in coordinator.queue] == ["other"]
 
 
-def test_a_forked_child_has_no_session_and_its_end_takes_nothing_from_its_parent(
+def test_a_forked_child_has_no_part_in_its_parents_session_and_takes_nothing_from_it(
     coordinator: FakeCoordinator,
 ) -> None:
     program = IMPORTS + (
-        "with ts.accelerators('g', timeout=60) as turn:\n"
+        "client = ts.connect()\n"
+        "with client.accelerators('g', timeout=60) as turn:\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
-        "        for use in (turn.check, turn.yield_, lambda: ts.acquire('g'), ts.connect):\n"
+        "        for use in (turn.check, turn.yield_, lambda: client.acquire('g'), client.close):\n"
         "            try:\n"
         "                use()\n"
         "            except ts.ForkedClient as error:\n"
@@ -103,6 +104,28 @@ def test_a_forked_child_has_no_session_and_its_end_takes_nothing_from_its_parent
             "still held",
         ]
         assert [t.job for t in coordinator.queue] == ["a"]
+
+
+def test_a_forked_child_of_a_holder_may_have_a_client_of_its_own(coordinator: FakeCoordinator) -> None:
+    program = IMPORTS + (
+        "with ts.accelerators('g', timeout=60) as turn:\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        try:\n"
+        "            ts.acquire('g', timeout=60)\n"
+        "        except ts.AlreadyQueued as error:\n"
+        "            print(error.reason)\n"  # it is the same job
+        "        ts.acquire('g', timeout=60, job='child', on_progress=lambda p: print(p)).yield_()\n"
+        "        sys.exit(3)\n"
+        "    sys.stdin.readline()\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "print('child ended with', os.waitstatus_to_exitcode(status))\n"
+    )
+    with child(program, coordinator.endpoints) as process:
+        assert [process.line() for _ in range(2)] == ["ALREADY_QUEUED", "g: place 1"]
+        assert [t.job for t in coordinator.queue] == ["a", "child"]
+        status, out, err = process.rest()
+    assert (status, out.splitlines()[-1], err) == (0, "child ended with 3", "")
 
 
 def test_what_a_holder_forks_for_other_work_does_not_crash(coordinator: FakeCoordinator) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tsclient.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tsclient.client import IfHeld
+    from tsclient.options import IfHeld
     from tsclient.progress import Progress
 
 

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session remembers of each acquire; as plain values, which one process can leave to another."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tsclient.news import Grant
+from tsclient.want import Want
+
+
+class Stage(enum.Enum):
+    """How far an acquire has come."""
+
+    LOCAL = enum.auto()  # behind another acquire of this process, or between two sessions
+    WAITING = enum.auto()  # asked for
+    UNPROVEN = enum.auto()  # granted, while the lease has no proof: held back until a beat is confirmed
+    HELD = enum.auto()
+    YIELDING = enum.auto()  # given back, unanswered
+    CANCELLING = enum.auto()  # no longer wanted, unanswered
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One acquire of this process.
+
+    Attributes:
+        key: names it within this process, whatever session it is in; earlier acquires have smaller keys.
+        sequence: names it within the session; 0 while LOCAL.
+        sent: the request of its stage has gone out on the present stream.
+        known: the server may have heard of it.
+        not_before: when to send it (again) at the earliest; the session's clock, s.
+        returned: the groups whose yield is confirmed.
+        waiters: how many waited in those.
+        recovers: key of a lost turn in whose place it stands; nobody waits for it.
+    """
+
+    key: int
+    want: Want
+    stage: Stage = Stage.LOCAL
+    sequence: int = 0
+    sent: bool = False
+    known: bool = False
+    not_before: float = 0.0
+    grants: tuple[Grant, ...] = ()
+    returned: tuple[str, ...] = ()
+    waiters: int = 0
+    recovers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A session as it is now, for a process that takes it over.
+
+    Attributes:
+        ttl: seconds.
+        entries: without what is known of the present stream.
+    """
+
+    session: str
+    secret: str
+    ttl: float
+    last_key: int
+    last_sequence: int
+    entries: tuple[Entry, ...]
