@@ -62,8 +62,6 @@ class Compactor:
         engine = self._engine
         if not engine.view.live or engine.picture.revision < 1:
             return PAUSE
-        if engine.picture.compaction_error() is not None:
-            return self._keep  # it is not overwritten; `doctor` tells
         kept, now = engine.picture.compaction(), engine.clock()
         mod = kept.mod if kept else 0
         if mod != self._sight.mod:

@@ -248,18 +248,18 @@ async def test_rule_32_a_record_that_has_changed_in_between_is_not_overwritten(
     store: tuple[EtcdClient, Keys], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, keys = store
-    await client.put(keys.turn("g"), BAD)
+    await client.put(keys.ack("n0", "g"), BAD)
     get_prefix = client.get_prefix
 
     async def then_changed(*arguments: Any, **more: Any) -> Any:
         listed = await get_prefix(*arguments, **more)
-        await client.put(keys.turn("g"), encode(Turn(epoch=77)))
+        await client.put(keys.ack("n0", "g"), encode(Ack(epoch=77)))
         return listed
 
     monkeypatch.setattr(client, "get_prefix", then_changed)
     with pytest.raises(GroupChanged):
         await rebuild_group(client, keys, "g")
-    assert (await read(client, keys.turn("g"), Turn)).epoch == 77
+    assert (await read(client, keys.ack("n0", "g"), Ack)).epoch == 77
 
 
 async def everything(client: EtcdClient, keys: Keys) -> tuple[KeyValue, ...]:

@@ -10,7 +10,7 @@ import pytest
 from ledger.codec import VERSION
 from ledger.keys import Keys
 from ledger.records import Outcome, ProcessState
-from tests.nodeagent.director import GROUP, NODE, PREPARE, RELEASE, Director
+from tests.nodeagent.director import GROUP, NODE, PREPARE, Director
 
 NEWER = f'{{"version":"{VERSION + 1}","flux":"capacitor"}}'.encode()
 
@@ -33,9 +33,9 @@ async def test_rule_32_nothing_is_done_or_written_for_a_group_with_a_newer_recor
     await boss.client.put(newer, NEWER)
     if what != "directive":
         await boss.tell(PREPARE, 1, "b")
-    for epoch in (1, 2):  # time enough: each is told after the group's own directive
-        assert (await other.ask(PREPARE, epoch)).outcome is Outcome.PREPARED
-        assert (await other.ask(RELEASE, epoch)).outcome is Outcome.RELEASED
+    boss.node.workload("x", "other").attach("SIM-1")
+    for epoch in (1, 2, 3):  # time enough: each is told after the group's own directive, and takes longer
+        await other.switch(epoch, "x" if epoch % 2 else "")
     assert boss.node.driver.state(a.pid) is ProcessState.RUNNING
     for key in (boss.keys.ack(NODE, GROUP), boss.keys.processes(NODE, GROUP), newer):
         kv = await boss.client.get(key)

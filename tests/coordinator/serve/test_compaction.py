@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from coordinator.command import add_arguments, settings_of
-from coordinator.serve.compaction import KEEP_LEAST
+from coordinator.serve.compaction import KEEP_LEAST, Compactor
 from ledger.codec import decode, encode
 from ledger.embedded import EtcdCluster
 from ledger.etcd import EtcdClient, EventType
@@ -68,10 +68,21 @@ async def test_rule_31_history_is_compacted_once_a_period_by_one_of_the_replicas
                     break
     times = [when for when, _ in written]
     assert min(later - sooner for sooner, later in itertools.pairwise(times)) >= KEEP * 0.9, times
-    assert await eventually(lambda: gone(etcd, first))
-    newest = (await etcd.put(b"/x/2", b"")).revision
-    assert not await gone(etcd, newest - 1)
-    assert not await gone(etcd, written[-1][1].revision), "what was noted last is not yet old enough"
+    *_, before, last = (noted.revision for _, noted in written)
+    assert await eventually(lambda: gone(etcd, before - 1))
+    assert not await gone(etcd, last - 1), "what came after the last note but one is not yet old enough"
+
+
+async def test_rule_31_of_two_replicas_that_see_that_it_is_time_one_goes_on(alone: World) -> None:
+    replicas = [await alone.replica(history=None) for _ in range(2)]
+    key, etcd = alone.keys.compaction(), await alone.etcd()
+    put = await etcd.put(key, encode(Compaction(revision=1)))
+    for replica in replicas:
+        await replica.engine.view.reached(put.revision, WITHIN)
+    compactors = [Compactor(replica.engine) for replica in replicas]
+    await asyncio.gather(*(one._note(replicas[0].engine.picture.compaction()) for one in compactors))
+    kv = await etcd.get(key)
+    assert kv is not None and kv.version == 2
 
 
 async def test_rule_31_nothing_is_compacted_where_it_is_not_asked_for(alone: World) -> None:
