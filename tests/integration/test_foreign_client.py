@@ -40,6 +40,7 @@ MESSAGES: dict[Kind, type[Message]] = {
     Kind.ACK: pb.Ack,
     Kind.PROCESSES: pb.Processes,
     Kind.CLAIM: pb.Claim,
+    Kind.COMPACTION: pb.Compaction,
 }
 
 
@@ -140,5 +141,5 @@ def test_another_client_can_read_everything(everything: list[Read]) -> None:
     assert len(parked) == 2
     assert all(one.processes[0].state == pb.PROCESS_STATE_PARKED for one in parked)
     # What outlives every process is on no lease.
-    lasting = (Kind.SPEC, Kind.TURN, Kind.DIRECTIVE, Kind.ACK, Kind.PROCESSES, Kind.CLAIM)
+    lasting = (Kind.SPEC, Kind.TURN, Kind.DIRECTIVE, Kind.ACK, Kind.PROCESSES, Kind.CLAIM, Kind.COMPACTION)
     assert {one.kind for one in everything if not one.lease} == set(lasting)

@@ -39,7 +39,7 @@ BESIDES = {
     "test_kill_always_ends_it": 18,
     "test_lost_processes_come_back_for_their_own_session_alone": 5,
     "test_what_is_parked_without_a_session_is_killed_in_the_end": 21,
-    "test_a_forked_child_has_no_session_and_its_end_takes_nothing_from_its_parent": 17,
+    "test_a_forked_child_has_no_part_in_its_parents_session_and_takes_nothing_from_it": 17,
     "test_acquires_for_one_job_go_one_after_the_other": 37,
     "test_the_incoming_job_is_never_locked": 38,
 }
