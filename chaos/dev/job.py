@@ -185,7 +185,8 @@ class Job:
                 workers.kernel(self._rhythm.kernel * 1000)
                 turn.check()
             intact = workers.intact() and intact
-        _say(Yielded(time.monotonic_ns(), turn.token, asked, granted, kernels, intact))
+            yielding = time.monotonic_ns()
+        _say(Yielded(time.monotonic_ns(), turn.token, asked, granted, kernels, intact, yielding))
 
 
 def _say(line: Line) -> None:

@@ -33,7 +33,10 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """It has given it back. ``intact``: before the first and after the last kernel every byte was as it must be."""
+    """It has given it back, and began to at ``yielding``.
+
+    ``intact``: before the first and after the last kernel every byte was as it must be.
+    """
 
     mono: int
     token: int
@@ -41,6 +44,7 @@ class Yielded:
     granted: int
     kernels: int
     intact: bool
+    yielding: int = 0
 
 
 @dataclass(frozen=True, slots=True)

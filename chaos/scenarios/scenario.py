@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from chaos.checkers import Evidence, Violation, judge
+from chaos.linearizability import Verdict, check, of_jobs
 from chaos.observer import Observer
+from chaos.timeline import draw
 from chaos.world import World
 from ledger.keys import Keys, Kind
 
@@ -91,7 +93,21 @@ def judged(world: World, eyes: Observer, excused: Sequence[str] = ()) -> tuple[l
     evidence = gather(world, eyes, excused)
     grants = sum(1 for one in evidence.tickets if one.ticket and one.ticket.token)
     kernels = sum(1 for events in evidence.devices.values() for event in events if event.name == "touch-end")
-    return [f"judged: {grants} grants, {kernels} kernels, {len(evidence.turns)} records of the turn"], judge(evidence)
+    verdict, violations = one_lock(evidence, world)
+    facts = [f"judged: {grants} grants, {kernels} kernels, {len(evidence.turns)} records of the turn; {verdict}"]
+    return facts, [*judge(evidence), *violations]
+
+
+def one_lock(evidence: Evidence, world: World) -> tuple[Verdict, list[Violation]]:
+    """Whether what the jobs saw is a lock's history. One that is not is drawn, and the world's folder kept for it."""
+    operations = of_jobs(evidence.jobs, evidence.excused)
+    verdict = check(operations)
+    if verdict.linearizable:
+        return verdict, []
+    page = world.folder / f"history-{world.group}.html"
+    page.write_text(draw(operations, verdict, world.group), encoding="utf-8")
+    world.keep()
+    return verdict, [Violation("linearizable", f"{verdict}; drawn in {page}")]
 
 
 def spread(seconds: Sequence[float]) -> str:

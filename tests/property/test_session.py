@@ -18,19 +18,10 @@ from tests.property.fake_coordinator import GROUP, TTL, FakeCoordinator, Stream
 from timeslice_proto.v1 import records_pb2
 from tsclient import errors
 from tsclient.errors import TimesliceError
+from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Withdrawn
 from tsclient.session import Session
-from tsclient.session_records import (
-    Ended,
-    Failed,
-    GivenBack,
-    Granted,
-    HangUp,
-    Lost,
-    Output,
-    Send,
-    Want,
-    Withdrawn,
-)
+from tsclient.session_records import HangUp, Output, Send
+from tsclient.want import Want
 
 SETTLED_AFTER = 400
 """Steps in which all comes to rest once nothing goes wrong any more: many times what it takes."""
@@ -49,12 +40,16 @@ class Sessions(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.server = FakeCoordinator()
-        self.session = Session(records_pb2.Process(boot_id="b", pid=1, start_time=1), TTL)
+        self.awake = True
+        self.session = self._new_session()
         self.stream: Stream | None = None
         self.late: list[Stream] = []  # broken ones, with what still arrives of them
         self.open_calls: dict[int, str] = {}  # by key: its job, until the caller has its answer
         self.believed: dict[int, int] = {}  # by key: the token of a turn that its owner may use
         self.tokens: list[int] = []
+
+    def _new_session(self) -> Session:
+        return Session(records_pb2.Process(boot_id="b", pid=1, start_time=1), TTL, lambda: self.awake)
 
     # ------------------------------------------------------------ of the users
 
@@ -149,6 +144,21 @@ class Sessions(RuleBasedStateMachine):
         """The client's process stands still: whatever comes next comes late."""
         self.now += part * TTL
 
+    @rule(awake=st.booleans())
+    def its_process_is_stopped(self, awake: bool) -> None:
+        """The helper that keeps the session lives on, and must not speak for a process that does not."""
+        self.awake = awake
+
+    @rule()
+    def another_helper_goes_on(self) -> None:
+        """The helper is killed, and another one takes the session over, with what its client has noted."""
+        saved, proof = self.session.save(), self.session.proof
+        if self.stream is not None:
+            self._break(arrives=True, error=BROKEN)
+            saved = self.session.save()
+        self.session = self._new_session()
+        self.session.go_on(saved, proof)
+
     # ------------------------------------------------------------ of the server
 
     @rule()
@@ -192,6 +202,7 @@ class Sessions(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nobody wants anything any more, and messages arrive again: then nothing is left."""
+        self.awake = True
         for key in sorted(self.open_calls):
             self._do(lambda key=key: self.session.give_up(self.now, key))
             self._do(lambda key=key: self.session.noticed(self.now, key))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A history that is no lock's, drawn: one page without anything else, to be looked at in a browser.
+
+A line for each client; what it asked for, from the begin of the call to its end; when it had the turn; and the moments
+that the longest order gives to the calls, numbered. What has no place in any order is red.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from string import Template
+
+from chaos.linearizability import Kind, Operation, Verdict
+
+SHOWN = 14
+"""How many operations before the one that has no place are drawn."""
+
+_LEFT, _WIDTH, _ROW, _TOP, _BAR = 130, 1_080, 46, 34, 16
+_TICKS = 8
+
+_PAGE = Template("""\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>$title</title>
+<style>
+  :root { --ink: #1c2430; --dim: #66707f; --line: #dfe3e8; --ground: #fff; --asks: #b9d4f5; --has: #2f6fbf;
+          --gives: #3d9a78; --bad: #d13438; color-scheme: light dark }
+  @media (prefers-color-scheme: dark) {
+    :root { --ink: #e6e9ee; --dim: #98a2b1; --line: #343c48; --ground: #14181e; --asks: #2c4767; --has: #6aa5ec;
+            --gives: #55b792; --bad: #ff6b6b }
+  }
+  body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 2rem auto;
+         max-width: 78rem; padding: 0 1rem }
+  h1 { font-size: 1.3rem; margin: 0 0 .3rem }
+  p { margin: .2rem 0; max-width: 72rem }
+  figure { margin: 1.2rem 0; overflow-x: auto }
+  svg { display: block; font: 12px system-ui, sans-serif }
+  text { fill: var(--ink) } .dim, .legend { fill: var(--dim); color: var(--dim) }
+  .grid { stroke: var(--line) } .asks { fill: var(--asks) } .has { fill: var(--has) } .gives { fill: var(--gives) }
+  .loses { fill: none; stroke: var(--dim); stroke-dasharray: 4 3 } .open { stroke: var(--dim); stroke-dasharray: 4 3 }
+  .bad { fill: var(--bad) } .point { fill: var(--ground); stroke: var(--ink); stroke-width: 1.5 }
+  .number { font-size: 10px; text-anchor: middle } .box { display: inline-block; width: .8em; height: .8em;
+  margin: 0 .35em 0 1.1em; border-radius: 2px }
+</style>
+<h1>$title</h1>
+<p>$what</p>
+<p class="legend"><i class="box" style="background: var(--asks); margin-left: 0"></i>asks for a turn
+<i class="box" style="background: var(--has)"></i>has it
+<i class="box" style="background: var(--gives)"></i>gives it back
+<i class="box" style="background: var(--bad)"></i>has no place in any order
+<span style="margin-left: 1.1em">① …</span> the order found, up to there. Point at a bar for its times.</p>
+<figure>$picture</figure>
+</html>
+""")
+
+
+def draw(operations: Sequence[Operation], verdict: Verdict, group: str) -> str:
+    """The page, for a history that is not linearizable."""
+    assert verdict.stuck is not None, "there is nothing to be shown of a history that is linearizable"
+    title = f"The history of group {group} is not that of a lock"
+    stuck, state = verdict.stuck, verdict.state
+    what = (
+        f"The {stuck} took effect between its begin and its end in no order of these calls. In the one that gets "
+        f"furthest, {len(verdict.order)} calls have their place before it, and then {state}."
+    )
+    return _PAGE.substitute(title=escape(title), what=escape(what), picture=_Picture(operations, verdict).svg())
+
+
+class _Picture:
+    """The part of the history that is around what has no place."""
+
+    def __init__(self, operations: Sequence[Operation], verdict: Verdict) -> None:
+        assert verdict.stuck is not None and verdict.stuck.end is not None
+        self.stuck = verdict.stuck
+        moments: list[tuple[Operation, int]] = []
+        now = 0
+        for one in verdict.order:
+            now = max(now, one.begin)
+            moments.append((one, now))
+        first = max(len(moments) - SHOWN, 0)
+        self.moments = list(enumerate(moments, 1))[first:]
+        begins = [one.begin if first == 0 else at for _, (one, at) in self.moments] + [self.stuck.begin]
+        begin, end = min(begins), max(*begins, verdict.stuck.end)
+        spare = max((end - begin) // 12, 1)
+        self.begin, self.end = begin - spare, end + spare
+        shown = [one for one in operations if one.begin <= self.end and (one.end is None or one.end >= self.begin)]
+        self.calls = sorted(shown, key=lambda one: one.begin)
+        self.held = [span for span in _held(operations) if span[1] <= self.end and span[2] >= self.begin]
+        clients = [one.client for one in self.calls] + [acquire.client for acquire, _, _ in self.held]
+        self.rows = {client: place for place, client in enumerate(dict.fromkeys(clients))}
+
+    def svg(self) -> str:
+        height = _TOP + _ROW * len(self.rows) + 10
+        parts = [f'<svg width="{_LEFT + _WIDTH + 40}" height="{height}" role="img">', *self._grid(height)]
+        for acquire, begin, end in self.held:
+            said = f"{acquire.client} has token {acquire.token}"
+            parts.append(self._bar(acquire.client, begin, end, "has", said, thin=True))
+        parts += [self._call(one) for one in self.calls]
+        for number, (one, at) in self.moments:
+            x, y = self._x(at), self._y(one.client) + _BAR + 12
+            parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y}" r="8"/>')
+            parts.append(f'<text class="number" x="{x:.1f}" y="{y + 3.5}">{number}</text>')
+        return "\n".join([*parts, "</svg>"])
+
+    def _grid(self, height: int) -> list[str]:
+        parts = []
+        for tick in range(_TICKS + 1):
+            at = self.begin + (self.end - self.begin) * tick // _TICKS
+            x = self._x(at)
+            parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height}"/>')
+            said = f"{(at - self.begin) / 1e6:,.3g} ms"
+            parts.append(f'<text class="dim" x="{x:.1f}" y="16" text-anchor="middle">{said}</text>')
+        names = (f'<text x="0" y="{self._y(client) + 13}">{escape(client)}</text>' for client in self.rows)
+        return [*parts, *names]
+
+    def _call(self, one: Operation) -> str:
+        kind = {Kind.ACQUIRE: "asks", Kind.YIELD: "gives", Kind.LOSE: "loses"}[one.kind]
+        if one == self.stuck:
+            kind = "bad"
+        elif one.end is None:
+            kind += " open"
+        end = "never answered" if one.end is None else f"until {(one.end - self.begin) / 1e6:,.3f} ms"
+        said = f"{one}: from {(one.begin - self.begin) / 1e6:,.3f} ms {end}"
+        return self._bar(one.client, one.begin, self.end if one.end is None else one.end, kind, said)
+
+    def _bar(self, client: str, begin: int, end: int, kind: str, said: str, *, thin: bool = False) -> str:
+        left, right = self._x(max(begin, self.begin)), self._x(min(end, self.end))
+        y, height = (self._y(client) + 5, _BAR - 10) if thin else (self._y(client), _BAR)
+        return (
+            f'<rect class="{kind}" x="{left:.1f}" y="{y}" width="{max(right - left, 2):.1f}" height="{height}" rx="2">'
+            f"<title>{escape(said)}</title></rect>"
+        )
+
+    def _x(self, at: int) -> float:
+        return _LEFT + _WIDTH * (at - self.begin) / (self.end - self.begin)
+
+    def _y(self, client: str) -> int:
+        return _TOP + _ROW * self.rows[client]
+
+
+def _held(operations: Sequence[Operation]) -> list[tuple[Operation, int, int]]:
+    """For each grant when its client had the turn by its own account; to the end of all, if it never gave it back."""
+    given = {(one.client, one.token): one.begin for one in operations if one.kind is Kind.YIELD}
+    last = max((one.end or one.begin for one in operations), default=0)
+    return [
+        (one, one.end, given.get((one.client, one.token), last))
+        for one in operations
+        if one.kind is Kind.ACQUIRE and one.end is not None
+    ]
