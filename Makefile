@@ -2,7 +2,7 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos compat explore bench requirements clean
+.PHONY: help setup demo test lint protos check-protos compat explore mutants bench requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
@@ -41,6 +41,9 @@ compat: setup ## The client beside old and new protobuf, grpcio and Python (ARGS
 
 explore: setup ## Explore the protocol's states to exhaustion, within bounds
 	$(BIN)/python -m chaos.explore $(ARGS)
+
+mutants: setup ## Plant each known bug in a copy of the tree: each must be noticed, and by what
+	$(BIN)/python -m chaos.mutants --write docs/mutants.md $(ARGS)
 
 bench: setup ## What a hand-off costs by itself, beside a bare transaction of etcd
 	$(BIN)/python -m bench.handoff $(ARGS)

@@ -71,9 +71,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = [
         "# Planted bugs",
         "",
-        f"{len(outcomes)} bugs, each planted alone in a copy of the tree and each caught. `make mutants` plants them "
-        "all again",
-        "and writes this page; one by itself: `python -m chaos.mutants NAME`.",
+        f"{len(outcomes)} bugs, each planted alone in a copy of the tree, and each caught. `make mutants` plants them",
+        "all again and writes this page; `python -m chaos.mutants NAME` plants one.",
         "",
         "| bug | what it does | caught by | what that said |",
         "|---|---|---|---|",

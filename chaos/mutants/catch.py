@@ -59,7 +59,7 @@ class Explorer:
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Pytest:
     """Tests of which at least one fails, on an assertion or an error of its own.
 
     Attributes:
@@ -87,9 +87,9 @@ class Test:
         return f"`pytest {self.name}`"
 
 
-def schedules(name: str) -> Test:
+def schedules(name: str) -> Pytest:
     """A test of tests/property, content with the first schedule that fails: the shortest would take long."""
-    return Test(f"tests/property/{name}", ("--hypothesis-profile=first-failure",))
+    return Pytest(f"tests/property/{name}", ("--hypothesis-profile=first-failure",))
 
 
 @dataclass(frozen=True, slots=True)

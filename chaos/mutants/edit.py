@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An edit of one function, by its name and its text: it holds while code around it moves, and fails loudly after that."""
+"""An edit of one function, by its name and its text: it holds while code around it moves, else it fails loudly."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import Chaos, Test
+from chaos.mutants.catch import Chaos, Pytest
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
@@ -19,7 +19,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "nodeagent/store.py", "NodeStore._guards", ", created_at(self.keys.agent(self.node), incarnation)]", "]"
             ),
         ),
-        Test(f"{_TESTS}/test_store.py"),
+        Pytest(f"{_TESTS}/test_store.py"),
     ),
     Mutant(
         "commit-on-prepare",
@@ -30,10 +30,11 @@ AGENTS: tuple[Mutant, ...] = (
                 "Worker._carry_out",
                 "self._prepared = (directive.epoch, incarnation)\n                    return answer",
                 "self._prepared = (directive.epoch, incarnation)\n"
-                "                        await self._commit(order, kept, incarnation)\n                    return answer",
+                "                        await self._commit(order, kept, incarnation)\n"
+                "                    return answer",
             ),
         ),
-        Test(f"{_TESTS}/test_agent.py::test_release_lets_the_resident_go_on"),
+        Pytest(f"{_TESTS}/test_agent.py::test_release_lets_the_resident_go_on"),
     ),
     Mutant(
         "no-second-look",
@@ -61,7 +62,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "# Rule 9",
             ),
         ),
-        Test(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
+        Pytest(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
         "The driver's word that the device is free (rule 8) keeps the other job off it.",
     ),
     Mutant(
@@ -76,32 +77,32 @@ AGENTS: tuple[Mutant, ...] = (
             ),
             Edit(_SWITCH, "Switch._go_through", "or plan.judge_free(course.scene, self._backend.baseline_bytes)", ""),
         ),
-        Test(f"{_TESTS}/test_failures.py::test_memory_that_is_not_freed_is_not_believed"),
+        Pytest(f"{_TESTS}/test_failures.py::test_memory_that_is_not_freed_is_not_believed"),
         "It is looked at once more before the incoming job is unlocked (rule 13): that look is out here, too.",
     ),
     Mutant(
         "helper-without-the-lock",
         "A helper does not inherit its devices' OS locks.",
         (Edit("nodeagent/helpers.py", "Helper.start", "pass_fds=tuple(lock_fds), ", ""),),
-        Test(f"{_TESTS}/test_helpers.py::test_a_lock_lasts_as_long_as_a_helper"),
+        Pytest(f"{_TESTS}/test_helpers.py::test_a_lock_lasts_as_long_as_a_helper"),
     ),
     Mutant(
         "unlocks-a-begun-commit",
         "An agent unlocks at its start what an earlier life had locked, although its COMMIT had begun.",
         (Edit(_AGENT, "_unlock_left", "if state.begun is not None:", "if False:"),),
-        Test(f"{_TESTS}/test_crashes.py::test_rule_15_what_a_begun_commit_locked_is_left_to_that_commit"),
+        Pytest(f"{_TESTS}/test_crashes.py::test_rule_15_what_a_begun_commit_locked_is_left_to_that_commit"),
     ),
     Mutant(
         "leaves-it-locked",
         "An agent leaves locked at its start what an earlier life had locked for a PREPARE.",
         (Edit(_AGENT, "_unlock_left", "elif state.locked:", "elif False:"),),
-        Test(f"{_TESTS}/test_crashes.py::test_what_was_locked_is_unlocked_before_etcd_is_asked"),
+        Pytest(f"{_TESTS}/test_crashes.py::test_what_was_locked_is_unlocked_before_etcd_is_asked"),
     ),
     Mutant(
         "smaller-epoch-obeyed",
         "An agent obeys an epoch smaller than one that it has seen.",
         (Edit(_WORKER, "Worker._carry_out", "if directive.epoch < highest:", "if False:"),),
-        Test(f"{_TESTS}/test_agent.py::test_a_smaller_epoch_is_stale_also_after_a_restart"),
+        Pytest(f"{_TESTS}/test_agent.py::test_a_smaller_epoch_is_stale_also_after_a_restart"),
     ),
     Mutant(
         "lost-session-restored",
@@ -114,14 +115,14 @@ AGENTS: tuple[Mutant, ...] = (
                 "return True",
             ),
         ),
-        Test(f"{_TESTS}/test_plan.py::test_rule_5_lost_processes_return_only_to_their_session"),
+        Pytest(f"{_TESTS}/test_plan.py::test_rule_5_lost_processes_return_only_to_their_session"),
         fast=True,
     ),
     Mutant(
         "saved-before-recorded",
         "Nothing of what is about to be saved is put into the ledger before.",
         (Edit(_SWITCH, "Switch.commit", "await record(plan.processes(course.scene))\n", "pass\n"),),
-        Test(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
+        Pytest(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
         "PREPARED wrote what was there then: only what has come since shows it.",
     ),
     Mutant(

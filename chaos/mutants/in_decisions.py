@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import Explorer, Test
+from chaos.mutants.catch import Explorer, Pytest
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
@@ -113,7 +113,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if state.ack and state.directive:",
             ),
         ),
-        Test(f"{_TESTS}/test_switch.py::test_rule_7_an_answer_to_an_older_directive_does_not_count"),
+        Pytest(f"{_TESTS}/test_switch.py::test_rule_7_an_answer_to_an_older_directive_does_not_count"),
         "The explorer's agents answer the directive in force alone, so it cannot see this one.",
         fast=True,
     ),
@@ -154,6 +154,20 @@ DECISIONS: tuple[Mutant, ...] = (
         fast=True,
     ),
     Mutant(
+        "holder-passed-over",
+        "A holder loses its turn to whoever comes next, although it goes on.",
+        (
+            Edit(
+                _HELD,
+                "held",
+                "ticket.value.token == turn.token\n",
+                "ticket.value.token == turn.token and not view.waiting()\n",
+            ),
+        ),
+        Pytest("tests/chaos/test_one_lock.py"),
+        "The agents take it off the devices in order: only the jobs' own history, as that of one lock, shows it.",
+    ),
+    Mutant(
         "lost-is-clean",
         "A turn that is lost is taken for one that was given back.",
         (Edit(_HELD, "lost_turn", "Ended.LOST, turn.holder.process)", "Ended.CLEAN)"),),
@@ -171,7 +185,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if False:",
             ),
         ),
-        Test(f"{_TESTS}/test_switch.py::test_rule_19_and_27_incoming_ticket_gone_pause_and_delete_release_a_prepare"),
+        Pytest(f"{_TESTS}/test_switch.py::test_rule_19_and_27_incoming_ticket_gone_pause_and_delete_release_a_prepare"),
         "The end of COMMIT looks for the ticket again and grants nobody (rule 19), so nothing unsafe comes of it: "
         "a job is moved for nobody.",
         fast=True,
@@ -187,7 +201,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if ticket and",
             ),
         ),
-        Test(f"{_TESTS}/test_switch.py::test_rule_19_a_ticket_made_anew_is_not_the_incoming_one"),
+        Pytest(f"{_TESTS}/test_switch.py::test_rule_19_a_ticket_made_anew_is_not_the_incoming_one"),
         fast=True,
     ),
     Mutant(
@@ -219,7 +233,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "        return respecified(view, turn, view.spec)\n",
             ),
         ),
-        Test(f"{_TESTS}/test_commands.py::test_rule_4_not_adopted_in_mid_switch"),
+        Pytest(f"{_TESTS}/test_commands.py::test_rule_4_not_adopted_in_mid_switch"),
         fast=True,
     ),
     Mutant(

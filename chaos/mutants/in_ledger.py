@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import Explorer, Test, schedules
+from chaos.mutants.catch import Explorer, Pytest, schedules
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
@@ -53,7 +53,7 @@ LEDGER: tuple[Mutant, ...] = (
                 "                ops.append(Put(key, encode(new)))",
             ),
         ),
-        Test("tests/coordinator/apply/test_guards.py::test_rule_1_a_grant_keeps_the_ticket_on_its_lease"),
+        Pytest("tests/coordinator/apply/test_guards.py::test_rule_1_a_grant_keeps_the_ticket_on_its_lease"),
         "The explorer's bridge sees it too, as each transaction is made (invariant 7); here a real etcd shows it.",
     ),
     Mutant(
@@ -75,7 +75,7 @@ LEDGER: tuple[Mutant, ...] = (
                 "(-ticket.value.priority, 0, ticket.name)",
             ),
         ),
-        Test("tests/ledger/test_index.py"),
+        Pytest("tests/ledger/test_index.py"),
         fast=True,
     ),
     Mutant(

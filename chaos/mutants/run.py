@@ -74,8 +74,13 @@ def copy_of(tree: Path) -> Iterator[Path]:
 
 
 def _run(catch: Catch, tree: Path) -> tuple[int, str]:
-    """The status and the output; a check that does not end is killed with all its processes, and has noticed nothing."""
-    environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'protos'}", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "160"}
+    """The status and the output. A check that does not end is killed with its processes, and has noticed nothing."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'protos'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COLUMNS": "160",
+    }
     with subprocess.Popen(
         [sys.executable, *catch.command],
         cwd=tree,
