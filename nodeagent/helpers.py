@@ -99,7 +99,8 @@ class Helper:
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+        # A line without its end is what a helper was saying when it died.
+        while (line := await self._process.stdout.readline()).endswith(b"\n"):
             message = json.loads(line)
             answer, progress = self._waiting.get(message["id"], (None, None))
             if answer is None or answer.done():

@@ -90,9 +90,7 @@ def gone(scene: Scene, job: str) -> tuple[Process, ...]:
     """The processes of a job that were recorded off the devices and have ended since: lost (rule 9)."""
     there = {one.process for one in scene.findings.found}
     return tuple(
-        one.process
-        for one in scene.records.of(job)
-        if one.process and one.process not in there and one.state in _OFF
+        one.process for one in scene.records.of(job) if one.process and one.process not in there and one.state in _OFF
     )
 
 

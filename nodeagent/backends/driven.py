@@ -5,21 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ledger.records import Device, Process, ProcessState
 from nodeagent import procfs
 from nodeagent.backends.base import BackendError, Findings, Found, Known
 from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
 from nodeagent.discovery import Machine, owner
-from nodeagent.helpers import LOOKER, HelperPool, HelperTimedOut
+from nodeagent.helpers import LOOKER, HelperDied, HelperPool, HelperTimedOut
+
+_log = logging.getLogger(__name__)
 
 _LOCK_SHARE = 0.8
 """The part of a lock's time that the driver is given; the rest is for its answer, before its helper is killed."""
 
 _FREE_PAUSE = 0.02
+
+_ORPHAN_PAUSE = 0.05
+"""Seconds between two looks at a call whose helper has died: nothing tells when the driver is done with it."""
 
 
 class DrivenBackend:
@@ -41,18 +48,18 @@ class DrivenBackend:
     async def examine(self, *, within: float) -> None:
         """Have the driver tested; `unready` has the result."""
         with _as_backend_error("examine", None):
-            self.unready = await self._pool.call("unready", LOOKER, within=within)
+            self.unready = await self._ask("unready", LOOKER, within=within)
 
     async def devices(self, *, within: float) -> Sequence[Device]:
         if not self._devices:
             with _as_backend_error("devices", None):
-                answer = await self._pool.call("devices", LOOKER, within=within)
+                answer = await self._ask("devices", LOOKER, within=within)
             self._devices = tuple(Device(uuid, size) for uuid, size in answer)
         return self._devices
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
         with _as_backend_error("use", None):
-            answer = await self._pool.call("use", LOOKER, within=within, devices=list(devices))
+            answer = await self._ask("use", LOOKER, within=within, devices=list(devices))
         return [DeviceUse(uuid, used, total, tuple(pids)) for uuid, used, total, pids in answer]
 
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
@@ -75,7 +82,7 @@ class DrivenBackend:
         for processes in known.values():
             there.update((one.pid, one) for one in processes if procfs.alive(one))
         pids = sorted(there)
-        states = await self._pool.call("states", LOOKER, within=within, pids=pids)
+        states = await self._ask("states", LOOKER, within=within, pids=pids)
         found: list[Found] = []
         strangers: list[Process] = []
         for pid, state in zip(pids, states, strict=True):
@@ -91,35 +98,30 @@ class DrivenBackend:
 
     async def check(self, process: Process, *, within: float) -> Verdict:
         with _as_backend_error("check", process):
-            refused, size = await self._pool.call("check", process.pid, within=within)
+            refused, size = await self._ask("check", process.pid, within=within)
         return Verdict(refused, size)
 
     async def lock(self, process: Process, *, within: float) -> None:
-        with _as_backend_error("lock", process):
-            timeout_ms = max(1, int(within * _LOCK_SHARE * 1000))
-            await self._pool.call("lock", process.pid, within=within, timeout_ms=timeout_ms)
+        timeout_ms = max(1, int(within * _LOCK_SHARE * 1000))
+        await self._move("lock", "lock", process, ProcessState.LOCKED, within=within, timeout_ms=timeout_ms)
 
     async def save(self, process: Process, progress: Progress, *, within: float) -> None:
-        with _as_backend_error("save", process):
-            await self._pool.call("checkpoint", process.pid, within=within, progress=progress)
+        await self._move("save", "checkpoint", process, ProcessState.PARKED, within=within, progress=progress)
 
     async def restore(self, process: Process, progress: Progress, *, within: float) -> None:
-        with _as_backend_error("restore", process):
-            await self._pool.call("restore", process.pid, within=within, progress=progress)
+        await self._move("restore", "restore", process, ProcessState.LOCKED, within=within, progress=progress)
 
     async def resume(self, process: Process, *, within: float) -> None:
-        with _as_backend_error("resume", process):
-            await self._pool.call("unlock", process.pid, within=within)
+        await self._move("resume", "unlock", process, ProcessState.RUNNING, within=within)
 
     async def undo(self, process: Process, *, within: float) -> None:
-        with _as_backend_error("undo", process):
-            await self._pool.call("unlock", process.pid, within=within)
+        await self._move("undo", "unlock", process, ProcessState.RUNNING, within=within)
 
     async def state(self, process: Process, *, within: float) -> ProcessState | None:
         if not procfs.alive(process):
             return None
         with _as_backend_error("state", process):
-            (state,) = await self._pool.call("states", LOOKER, within=within, pids=[process.pid])
+            (state,) = await self._ask("states", LOOKER, within=within, pids=[process.pid])
         return None if state is None else ProcessState[state]
 
     async def kill(self, process: Process, *, within: float) -> None:
@@ -145,6 +147,50 @@ class DrivenBackend:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def _ask(self, call: str, pid: int, *, within: float, **arguments: Any) -> Any:
+        """A call that changes nothing: one whose helper dies is made once more, by another."""
+        limit = asyncio.get_running_loop().time() + within
+        try:
+            return await self._pool.call(call, pid, within=within, **arguments)
+        except HelperDied as error:
+            _log.warning("%s: asking once more.", error)
+            return await self._pool.call(call, pid, within=_left(limit), **arguments)
+
+    async def _move(
+        self, step: str, call: str, process: Process, after: ProcessState, *, within: float, **more: Any
+    ) -> None:
+        """A call that leaves the process in the state ``after``.
+
+        A helper's death says nothing about the process, and no job is to be pinned, killed or kept out for it: another
+        helper does what is not done. Until then the driver may still be at the dead one's call, and refuse a second.
+        """
+        limit = asyncio.get_running_loop().time() + within
+        died = False
+        with _as_backend_error(step, process):
+            while True:
+                try:
+                    await self._pool.call(call, process.pid, within=_left(limit), **more)
+                    return
+                except HelperTimedOut:
+                    raise
+                except DriverError as error:
+                    if error.final or died is isinstance(error, HelperDied):
+                        raise  # the driver's own word; or helpers that die of this very call
+                    if not died:
+                        _log.warning("%s: another does it.", error)
+                    died = True
+                    state = await self.state(process, within=_left(limit))
+                    if state is after:
+                        return
+                    if state in (None, ProcessState.FAILED):
+                        raise
+                await asyncio.sleep(_ORPHAN_PAUSE)
+
+
+def _left(limit: float) -> float:
+    """Seconds until ``limit``, of the loop's clock."""
+    return max(limit - asyncio.get_running_loop().time(), 0.0)
 
 
 async def _end(process: Process) -> None:

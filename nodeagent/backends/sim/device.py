@@ -187,6 +187,10 @@ class SimulatedDevice:
             raise DeviceError("it has no context on a device", no_context=True)
         return target
 
+    def state(self, target: Target) -> ProcessState:
+        """As a driver says it: a process is parked until all of it is back."""
+        return ProcessState.PARKED if target.busy == "restore" else target.state
+
     def check(self, target: Target) -> dict[str, Any]:
         size = sum(buffer.nominal for buffer in target.buffers.values())
         if target.state is ProcessState.FAILED:
@@ -345,7 +349,7 @@ class Connection:
             case "use":
                 return device.use(request["devices"])
             case "state":
-                return device.target(request["pid"]).state.name
+                return device.state(device.target(request["pid"])).name
             case "check":
                 return device.check(device.target(request["pid"]))
             case "lock":
