@@ -19,14 +19,24 @@ class DrivenSession:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.session = Session(records_pb2.Process(boot_id="b", pid=1, start_time=1), TTL)
+        self.may_beat = True
+        self.session = self._new()
         self.sent: list[pb.SessionRequest] = []
         self.outputs: list[Output] = []
 
+    def _new(self) -> Session:
+        return Session(records_pb2.Process(boot_id="b", pid=1, start_time=1), TTL, lambda: self.may_beat)
+
+    def hand_over(self, proof: float) -> None:
+        """Another process goes on with the session."""
+        saved = self.session.save()
+        self.session = self._new()
+        self.session.go_on(saved, proof)
+
     # ------------------------------------------------------------ of the user
 
-    def acquire(self, job: str = "a", group: str = "g", priority: int = 0) -> tuple[int, list[str]]:
-        key, outputs = self.session.acquire(self.now, Want(job, (group,), priority))
+    def acquire(self, job: str = "a", group: str = "g", priority: int = 0, *others: str) -> tuple[int, list[str]]:
+        key, outputs = self.session.acquire(self.now, Want(job, (group, *others), priority))
         return key, self._words(outputs)
 
     def give_up(self, key: int) -> list[str]:
@@ -65,9 +75,10 @@ class DrivenSession:
         beats = [request.beat.number for request in self.sent if request.HasField("beat")]
         return self.event(beat=pb.BeatConfirmed(number=number or beats[-1], ttl_ms=int(TTL * 1000)))
 
-    def granted(self, sequence: int, token: int = 7) -> list[str]:
-        grant = pb.GroupGrant(group="g", token=token)
-        return self.event(granted=pb.Granted(sequence=sequence, grants=[grant]))
+    def granted(self, sequence: int, token: int = 7, *groups: str) -> list[str]:
+        """In "g", or in these groups with tokens from this one on."""
+        grants = [pb.GroupGrant(group=group, token=token + n) for n, group in enumerate(groups or ("g",))]
+        return self.event(granted=pb.Granted(sequence=sequence, grants=grants))
 
     # ------------------------------------------------------------ whole stretches
 

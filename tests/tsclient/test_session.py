@@ -422,6 +422,136 @@ def test_acquires_for_one_job_go_one_after_the_other(s: DrivenSession) -> None:
     assert s.event(cancelled=pb.Cancelled(sequence=3)) == [f"withdrawn {keys[1]}", "send acquire 4"]
 
 
+# ---------------------------------------------------------------- several groups
+
+
+def both(s: DrivenSession) -> int:
+    """Holding "g" (token 7) and "h" (token 8)."""
+    s.start()
+    key, words = s.acquire("a", "g", 0, "h")
+    assert words == ["send acquire 1"]
+    assert s.last("acquire") == pb.AcquireRequest(sequence=1, job="a", groups=["g", "h"])
+    assert s.granted(1, 7, "g", "h") == [f"granted {key}"]
+    return key
+
+
+def test_several_groups_are_yielded_each_and_given_back_with_the_last(s: DrivenSession) -> None:
+    key = both(s)
+    assert s.yield_(key) == ["send yield 1", "send yield 1"]
+    assert s.event(yielded=pb.Yielded(sequence=1, group="h", waiters=2)) == []
+    # A stream that breaks here has one of them left to ask for.
+    s.disconnect(BROKEN)
+    s.connect()
+    held = [pb.HeldTurn(sequence=1, job="a", group="g", token=7)]
+    assert s.last("resume") == pb.ResumeSession(session="s1", secret="secret", held=held, last_sequence=1)
+    assert s.opened(resumed=True)[2:] == ["send yield 1"]
+    assert s.last("yield") == pb.YieldRequest(sequence=1, job="a", group="g", token=7)
+    assert s.event(yielded=pb.Yielded(sequence=1, group="g", waiters=1)) == [f"given back {key}, 3 wait"]
+
+
+def test_a_turn_that_is_lost_in_one_group_is_given_back_in_the_others(s: DrivenSession) -> None:
+    key = both(s)
+    lost = pb.Lost(sequence=1, group="h", token=8, reason="EVICTED")
+    assert s.event(lost=lost) == [f"lost {key} EVICTED", "send cancel 1"]
+    assert s.outputs[-2].error.group == "h"  # type: ignore[union-attr]
+    # Behind that it stands in all queues again, until its owner has noticed.
+    assert s.event(cancelled=pb.Cancelled(sequence=1)) == [f"withdrawn {key}", "send acquire 2"]
+    assert s.noticed(key) == ["send cancel 2"]
+
+
+def test_a_yield_that_comes_too_late_in_one_group_takes_back_the_others(s: DrivenSession) -> None:
+    key = both(s)
+    s.yield_(key)
+    refused = pb.Refused(sequence=1, reason="STALE_TOKEN", message="old", metadata={"group": "g"})
+    assert s.event(refused=refused) == [f"failed {key} TURN_LOST", "send cancel 1"]
+
+
+def test_acquires_that_share_a_group_go_one_after_the_other(s: DrivenSession) -> None:
+    key = both(s)
+    assert s.acquire("a", "h")[1] == []
+    assert s.acquire("a", "i")[1] == ["send acquire 2"]
+    s.yield_(key)
+    s.event(yielded=pb.Yielded(sequence=1, group="h"))
+    assert s.event(yielded=pb.Yielded(sequence=1, group="g")) == [f"given back {key}, 0 wait", "send acquire 3"]
+
+
+# ---------------------------------------------------------------- nobody is there
+
+
+def test_while_no_beat_may_be_sent_none_is_and_nothing_is_asked_for(s: DrivenSession) -> None:
+    key = s.hold()
+    s.may_beat = False
+    assert s.tick(TTL / 3) == []
+    assert s.acquire("b")[1] == []
+    s.now += PROOF - TTL / 3
+    # It is lost, and does not stand in the queue again: its next turn would be for nobody.
+    assert s.tick() == [f"lost {key} TURN_LOST", "send cancel 1"]
+    assert s.event(cancelled=pb.Cancelled(sequence=1)) == [f"withdrawn {key}"]
+    s.may_beat = True
+    assert s.tick(TTL / 3)[0] == "send beat"
+    assert sorted(r.acquire.job for r in s.sent[-2:]) == ["a", "b"]
+
+
+def test_who_may_beat_again_in_time_has_lost_nothing(s: DrivenSession) -> None:
+    key = s.hold()
+    s.may_beat = False
+    assert s.tick(TTL / 3) == []
+    assert s.session.next_at() <= s.now + TTL / 10
+    s.may_beat = True
+    assert s.tick(TTL / 10) == ["send beat"]
+    s.confirm()
+    s.now += TTL / 2
+    assert s.yield_(key) == ["send yield 1"]
+
+
+# ---------------------------------------------------------------- another process goes on
+
+
+def test_another_process_goes_on_where_the_first_was(s: DrivenSession) -> None:
+    key = s.hold()
+    waiter, _ = s.acquire("b")
+    s.hand_over(proof=s.session.proof)
+    assert s.connect() == ["send resume"]
+    assert s.last("resume") == pb.ResumeSession(
+        session="s1",
+        secret="secret",
+        wanted=[pb.AcquireRequest(sequence=2, job="b", groups=["g"])],
+        held=[pb.HeldTurn(sequence=1, job="a", group="g", token=7)],
+        last_sequence=2,
+    )
+    assert s.opened(resumed=True) == ["send beat", "opened"]
+    assert s.granted(2, 9) == [f"granted {waiter}"]
+    assert s.yield_(key) == ["send yield 1"]
+    assert s.acquire("c")[1] == ["send acquire 3"]
+
+
+def test_one_that_goes_on_too_late_has_lost(s: DrivenSession) -> None:
+    key = s.hold()
+    proof = s.session.proof
+    s.hand_over(proof)
+    s.now = proof
+    assert s.connect()[0] == "send resume"
+    assert f"lost {key} TURN_LOST" in s.opened(resumed=True)
+
+
+def test_a_place_that_stands_in_for_a_lost_turn_is_handed_over_too(s: DrivenSession) -> None:
+    key = s.hold()
+    s.event(lost=pb.Lost(sequence=1, group="g", token=7, reason="EVICTED"))
+    s.granted(2, token=9)
+    s.hand_over(proof=-math.inf)
+    s.connect()
+    assert [(held.sequence, held.token) for held in s.last("resume").held] == [(2, 9)]  # type: ignore[attr-defined]
+    s.opened(resumed=True)
+    assert s.confirm() == []
+    assert s.noticed(key) == ["send cancel 2"]
+
+
+def test_an_abandoned_session_is_ended_and_not_given_back(s: DrivenSession) -> None:
+    key = s.hold()
+    assert s._words(s.session.close(s.now, abandoned=True)) == [f"failed {key} CLIENT_CLOSED", "send close"]
+    assert s.last("close") == pb.CloseRequest(abandoned=True)
+
+
 # ---------------------------------------------------------------- closing
 
 
