@@ -165,7 +165,7 @@ DECISIONS: tuple[Mutant, ...] = (
             ),
         ),
         Pytest("tests/chaos/test_one_lock.py"),
-        "The agents take it off the devices in order: only the jobs' own history, as that of one lock, shows it.",
+        "The agents take it off the devices in order, so the devices' log shows nothing: the jobs' history does.",
     ),
     Mutant(
         "lost-is-clean",
