@@ -368,8 +368,8 @@ class Core:
 
 
 def _recorded(node: model.NodeState) -> tuple[int, ...]:
-    """The jobs with processes on record. Nobody asks while the agent is there."""
-    return () if node.registered else tuple(job for job, process in enumerate(node.processes) if process)
+    """The jobs with processes on record: those that have some, since what ends is seen to."""
+    return tuple(job for job, process in enumerate(node.processes) if process)
 
 
 def _process(job: int, life: int) -> Process:
