@@ -33,6 +33,7 @@ from ledger.embedded import EtcdCluster
 from ledger.records import Replica, Ticket, TicketState, Turn
 from tests.coordinator.serve.world import PROCESS, Client, World, reason_of, refused, state_of, until_seen
 from tests.support.certs import make_certs
+from tests.support.until import until
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import coordinator_pb2_grpc
 
@@ -214,6 +215,8 @@ async def test_a_call_has_a_span_in_its_clients_trace(world: World, spans: InMem
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.GetGroup(pb.GetGroupRequest(name="none"), metadata=(("traceparent", parent),))
+    # The span ends after the answer has gone out.
+    await until(lambda: any(one.name.endswith("GetGroup") for one in spans.get_finished_spans()))
     (span,) = [one for one in spans.get_finished_spans() if one.name.endswith("GetGroup")]
     assert f"{span.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
     assert span.attributes is not None and span.attributes["timeslice.reason"] == "NO_SUCH_GROUP"
