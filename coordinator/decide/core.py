@@ -12,6 +12,7 @@ from coordinator.decide.idle import idle
 from coordinator.decide.numbers import new_turn
 from coordinator.decide.preparing import preparing
 from coordinator.decide.releasing import releasing
+from coordinator.decide.switch import told_again
 from coordinator.decide.view import GroupView
 from ledger.records import Phase
 
@@ -34,9 +35,11 @@ def decide(view: GroupView) -> Verdict:
         case Phase.PREPARING:
             return preparing(view)
         case Phase.COMMITTING:
-            return committing(view)
+            again = told_again(view)
+            return Verdict(again) if again else committing(view)
         case Phase.RELEASING:
-            return releasing(view)
+            again = told_again(view)
+            return Verdict(again) if again else releasing(view)
 
 
 def then_decide(view: GroupView, decision: Decision) -> Decision:

@@ -30,6 +30,7 @@ def releasing(view: GroupView) -> Verdict:
         return Verdict(Decision("All nodes have released: the resident is as it was.", after))
     missing = next((node for node in turn.nodes if node not in acks and view.node(node).agent is None), None)
     if missing is None:
-        return Verdict(note="The switch is being released.")
+        slow = next(node for node in turn.nodes if node not in acks)
+        return Verdict(note=f"The switch is being released; {slow} has not answered yet.")
     note = f"Blocked by {missing}: its agent is away, and may have begun the switch that is released."
     return held_up(view, turn, missing, note)

@@ -196,6 +196,23 @@ def release(
     )
 
 
+def told_again(view: GroupView) -> Decision | None:
+    """What COMMITTING and RELEASING nodes are to do, once more for those whose directive is gone.
+
+    It is written with the turn, so only a hand can have deleted it; but its node would never answer. An agent that has
+    done it finds nothing left to do.
+    """
+    assert view.turn is not None
+    turn = view.turn.value
+    untold = [node for node in turn.nodes if view.node(node).directive is None]
+    if not untold:
+        return None
+    kind = DirectiveKind.COMMIT if turn.phase is Phase.COMMITTING else DirectiveKind.RELEASE
+    every = _tell(view, turn, kind, defaults.commit_ms(policy_of(view)))
+    why = f"The directive of {untold[0]} is gone: told again."
+    return Decision(why, turn, directives={node: every[node] for node in untold})
+
+
 def quarantine(view: GroupView, job: str, why: str) -> Mapping[str, Job]:
     kept = view.jobs.get(job)
     return {job: replace(kept.value if kept else Job(), health=Health.QUARANTINED, why=why)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from opentelemetry import propagate
 
@@ -14,7 +15,7 @@ from coordinator.decide.commands import Refusal
 from coordinator.serve.party import Party
 from coordinator.serve.seat import Event, queued
 from coordinator.serve.sessions import WITHIN
-from ledger.records import Process, Ticket
+from ledger.records import Process, Ticket, TicketState
 from timeslice_proto.v1 import coordinator_pb2
 
 STANDING = "It waits, without a place, until the job's other ticket is gone."
@@ -51,6 +52,8 @@ async def take_place(
                 party.groups, lambda view: commands.acquire(view, party.job, ticket), within=WITHIN
             )
         except Refusal as refusal:
+            if refusal.reason == "ALREADY_QUEUED" and await _cleared(engine, party):
+                continue
             if refusal.reason != "ALREADY_QUEUED" or request.if_held != coordinator_pb2.IF_HELD_WAIT:
                 raise
         else:
@@ -58,6 +61,23 @@ async def take_place(
             return
         tell(queued(party.sequence, party.groups[0], 0, STANDING))
         await _keys_gone(engine, party, gave_up)
+
+
+async def _cleared(engine: Engine, party: Party) -> bool:
+    """Whether what stood in the way were refused tickets of the same session's earlier acquires, which are now removed.
+
+    Its client has heard of the refusal, or it would not ask again; else the next beat removes them.
+    """
+    cleared = False
+    for group in party.groups:
+        kept = engine.picture.queue(group).get(party.job)
+        if kept is None or kept.value.state is not TicketState.REFUSED:
+            continue
+        session, sequence = kept.value.session, kept.value.sequence
+        if session == party.session and sequence < party.sequence:
+            await engine.command(group, partial(commands.cancel, job=party.job, session=session, sequence=sequence))
+            cleared = True
+    return cleared
 
 
 def _current_traceparent() -> str:

@@ -434,3 +434,20 @@ def test_rule_14_whatever_a_node_answers_a_failing_switch_ends(job: str) -> None
             view = apply(view, found, acks)
         else:
             pytest.fail(f"{failure} of {job} goes on for ever")
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind"),
+    [(Phase.COMMITTING, DirectiveKind.COMMIT), (Phase.RELEASING, DirectiveKind.RELEASE)],
+)
+def test_a_directive_that_somebody_has_deleted_is_told_again(phase: Phase, kind: DirectiveKind) -> None:
+    """Its node would never answer it, and these phases have no end without its answer."""
+    tickets = waiting("b")
+    view = group(*tickets, resident=on("a"), phase=phase, incoming=bringing("b", tickets))
+    assert decide(view).decision is None
+    nodes = {**view.nodes, "n2": replace(view.nodes["n2"], directive=None)}
+    again = decision(replace(view, nodes=nodes))
+    assert view.turn is not None
+    assert again.turn == view.turn.value  # written again, so that of two replicas only one tells it
+    assert {node: one.kind for node, one in again.directives.items()} == {"n2": kind}
+    assert again.directives["n2"].epoch == EPOCH

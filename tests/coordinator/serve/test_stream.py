@@ -237,6 +237,24 @@ async def test_rule_26_a_beat_prunes_what_is_not_wanted(world: World) -> None:
     assert state_of(replica, "a", "h") is TicketState.GRANTED
 
 
+async def test_who_was_refused_may_ask_again_at_once(world: World) -> None:
+    """Its refused ticket is there until a beat no longer wants it: that is no other acquire of the job."""
+    replica = await world.replica()
+    await world.group(replica)
+    stub = await world.stub(replica)
+    holder, waiter = await world.client(replica), await world.client(replica)
+    await holder.acquire(1, "a")
+    await holder.event("granted")
+    for sequence in (1, 2):
+        await waiter.acquire(sequence, "b")
+        assert (await waiter.event("queued")).sequence == sequence
+        await stub.Evict(pb.EvictRequest(group="g", job="b"))
+        assert (await waiter.event("refused")).reason == "EVICTED"
+    another = await world.client(replica)
+    await another.acquire(1, "b")
+    assert (await another.event("refused")).reason == "ALREADY_QUEUED"
+
+
 async def test_an_evicted_holder_and_an_evicted_waiter_are_told(world: World) -> None:
     replica = await world.replica()
     await world.group(replica)
