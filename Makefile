@@ -2,7 +2,7 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos compat explore mutants bench requirements clean
+.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants bench requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
@@ -39,6 +39,12 @@ check-protos: .venv-protos/.installed ## Fail if the committed generated code is
 compat: setup ## The client beside old and new protobuf, grpcio and Python (ARGS=--ends: two of the 24)
 	$(BIN)/python -m tests.compat.matrix $(ARGS)
 
+test-client-long: setup ## The client's crowds and storms at full length: 1,000 turns in opposite orders, 30 turns a worker
+	TIMESLICE_TEST_ROUNDS=10 $(BIN)/python -m pytest tests/tsclient/test_contention.py tests/tsclient/test_storm.py $(ARGS)
+
+test-torch: setup .venv-torch/.installed ## Eight ranks over gloo, by the real PyTorch, in an environment of its own
+	TIMESLICE_TORCH_PYTHON=$(CURDIR)/.venv-torch/bin/python $(BIN)/python -m pytest tests/tsclient/test_distributed.py $(ARGS)
+
 explore: setup ## Explore the protocol's states to exhaustion, within bounds
 	$(BIN)/python -m chaos.explore $(ARGS)
 
@@ -52,7 +58,7 @@ requirements: ## Resolve requirements/*.in into the pinned *.txt
 	PYTHON=$(PYTHON) deploy/pin_requirements.sh
 
 clean: ## Remove all that was made here
-	rm -rf .venv .venv-protos .tools build dist client/build *.egg-info client/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-protos .venv-torch .tools build dist client/build *.egg-info client/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than what it was made from, so a changed pin brings its environment up to date.
@@ -62,6 +68,11 @@ clean: ## Remove all that was made here
 	rm -rf *.egg-info client/*.egg-info
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	$(BIN)/pip check
+	@touch $@
+
+.venv-torch/.installed: requirements/torch.txt client/pyproject.toml
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/pip install --quiet --disable-pip-version-check --requirement requirements/torch.txt ./client
 	@touch $@
 
 .venv-protos/.installed: requirements/protos.txt deploy/make_venv.sh

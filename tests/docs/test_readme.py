@@ -17,13 +17,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/architecture.md", "docs/by-hand.md", "docs/client.md")
 
 
-def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert example is not None
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_there_is_an_example_for_threads_and_one_for_asyncio() -> None:
+    assert ["asyncio" in example for example in EXAMPLES] == [False, True]
+    assert all(example.count("\n") <= 15 for example in EXAMPLES)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["blocking", "asyncio"])
+def test_the_example_runs_as_it_is(tmp_path: Path, example: str) -> None:
     with World(group="trainers", folder=tmp_path) as world:
         environment = {**os.environ, "TIMESLICE_ENDPOINTS": world.endpoints[0], "TIMESLICE_JOB_ID": "example"}
         done = subprocess.run(
-            [sys.executable, "-c", example[1]], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", example], env=environment, capture_output=True, text=True, timeout=60
         )
 
     assert done.returncode == 0, done.stderr

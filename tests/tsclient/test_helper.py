@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import tsclient as ts
-from tests.tsclient.child import child
+from tests.tsclient.child import ROOT, child
 from tests.tsclient.fake_coordinator import FakeCoordinator
 from tests.tsclient.processes import helper_pid, helpers_of, state, stopped
 from tests.tsclient.waiting import until
@@ -104,6 +106,29 @@ def test_the_end_of_its_program_ends_the_session_at_once(coordinator: FakeCoordi
         assert "close abandoned" in coordinator.log  # lost, not given back
 
 
+def test_an_exec_is_seen_though_the_socket_stays_open(coordinator: FakeCoordinator) -> None:
+    # Same pid, same start, and a child that no fork handler of Python's has seen keeps the socket.
+    end = "if ctypes.PyDLL(None).fork() == 0: time.sleep(60)\nos.execv('/bin/sleep', ['sleep', '60'])\n"
+    with child(HOLD + READ + end, coordinator.endpoints, TIMESLICE_TTL="6") as process:
+        assert process.line() == "held"
+        process.enter()
+        until(lambda: "close abandoned" in coordinator.log)
+        assert coordinator.queue == []
+
+
+def test_a_lost_turn_that_nobody_has_any_more_leaves_the_queue(
+    coordinator: FakeCoordinator, connect_by_helper: Connect
+) -> None:
+    turn = connect_by_helper().acquire("g", timeout=30)
+    coordinator.evict()
+    until(lambda: [t.token for t in coordinator.queue] == [102])
+    while not turn.lost:
+        pass
+    del turn
+    gc.collect()
+    until(lambda: coordinator.queue == [])
+
+
 def test_a_holder_that_is_stopped_for_too_long_has_lost_and_is_told_when_it_wakes_up(
     coordinator: FakeCoordinator,
 ) -> None:
@@ -145,6 +170,26 @@ def test_in_process_such_a_call_does_cost_the_turn(coordinator: FakeCoordinator)
     variables = {"TIMESLICE_TTL": "2", "TIMESLICE_IN_PROCESS": "1"}
     with child(HOLD + hold_the_lock + ASK, coordinator.endpoints, **variables) as process:
         assert [process.line() for _ in range(2)] == ["held", "lost TURN_LOST"]
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_clock_that_is_set_changes_nothing(coordinator: FakeCoordinator, tmp_path: Path, days: int) -> None:
+    # Each process of Python's that begins here, the helper among them, has its wall clock set every second look.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import itertools, time\n"
+        f"now, jump = time.time, itertools.cycle((0, {days} * 86400))\n"
+        "time.time = lambda: now() + next(jump)\n"
+        "time.time_ns = lambda: int(time.time() * 1e9)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "protos")])
+    look = "print(abs(time.time() - time.time()) > 80000)\n"
+    with child(HOLD + look + READ + ASK, coordinator.endpoints, TIMESLICE_TTL="2", PYTHONPATH=path) as process:
+        assert [process.line() for _ in range(2)] == ["held", "True"]
+        beats = coordinator.log.count("beat")
+        until(lambda: coordinator.log.count("beat") >= beats + 6)  # two times to live
+        assert coordinator.log.count("open") == 1
+        process.enter()
+        assert process.line() == "held"
 
 
 def test_a_terminals_and_a_schedulers_signals_are_for_the_job_alone(coordinator: FakeCoordinator) -> None:

@@ -250,3 +250,25 @@ def test_rule_27_deletion_refuses_the_waiting_and_then_removes_the_group_from_id
 def test_rule_27_deletion_waits_for_parked_jobs() -> None:
     verdict = decide(group(resident=on("a"), deleting=True, recorded=("a", "b")))
     assert verdict.decision is None and "b" in verdict.note
+
+
+def test_rule_29_one_of_several_tickets_is_never_granted_by_its_own_making() -> None:
+    view = group(resident=on("a"))
+    alone = ticket("a").value
+    several = replace(alone, groups=("g", "h"))
+    assert [one.ticket.state for one in _created(commands.acquire(view, "a", alone))] == [TicketState.GRANTED]
+    assert [one.ticket.state for one in _created(commands.acquire(view, "a", several))] == [TicketState.WAITING]
+
+
+def test_rule_29_a_pinned_job_cannot_ask_for_several_groups() -> None:
+    view = group(resident=on("a"), pinned=Pinned("a", "why", processes_revision=10), recorded=("a",))
+    several = replace(ticket("a").value, groups=("g", "h"))
+    with pytest.raises(Refusal) as caught:
+        commands.acquire(view, "a", several)
+    assert caught.value.reason == "PINNED"
+    assert isinstance(commands.acquire(view, "b", several), Decision)
+
+
+def _created(answer: Decision | Nothing) -> list[Create]:
+    assert isinstance(answer, Decision)
+    return [change for change in answer.tickets if isinstance(change, Create)]

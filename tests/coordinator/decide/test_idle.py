@@ -149,6 +149,14 @@ def test_rule_14_mixed_before_that_goes_on_to_the_head_without_killing() -> None
     assert {(one.on, one.kill) for one in found.directives.values()} == {("b", False)}
 
 
+def test_rule_29_a_pinned_jobs_ticket_for_several_groups_is_refused() -> None:
+    pinned = Pinned("a", "why", processes_revision=10)
+    several = ticket("a")
+    several = replace(several, value=replace(several.value, groups=("g", "h")))
+    found = decision(group(several, *waiting("b"), resident=on("a"), pinned=pinned, recorded=("a",)))
+    assert [(one.job, one.reason) for one in found.tickets if isinstance(one, Refuse)] == [("a", "PINNED")]
+
+
 def test_rule_20_only_the_pinned_jobs_tickets_are_served() -> None:
     pinned = Pinned("a", "why", processes_revision=10)
     verdict = decide(group(*waiting("b"), resident=on("a"), pinned=pinned, recorded=("a",)))

@@ -53,7 +53,7 @@ def idle(replica: CoordinatorServer, group: str) -> bool:
     return kept is not None and kept.value.phase is Phase.IDLE and not replica.engine.picture.queue(group)
 
 
-async def test_all_places_are_taken_at_the_same_moment_and_all_turns_are_told_together(
+async def test_rule_29_all_places_are_taken_at_the_same_moment_and_all_turns_are_told_together(
     world: World, replica: CoordinatorServer
 ) -> None:
     holder, client = await world.client(replica), await world.client(replica)
@@ -76,14 +76,16 @@ async def test_all_places_are_taken_at_the_same_moment_and_all_turns_are_told_to
     await until_seen(replica, lambda: all(idle(replica, group) for group in GROUPS))
 
 
-async def test_a_group_that_is_not_there_takes_no_place_in_the_others(world: World, replica: CoordinatorServer) -> None:
+async def test_rule_29_a_group_that_is_not_there_takes_no_place_in_the_others(
+    world: World, replica: CoordinatorServer
+) -> None:
     client = await world.client(replica)
     await ask(client, 1, "a", "g", "none")
     assert (await client.event("refused")).reason == "NO_SUCH_GROUP"
     assert await (await world.etcd()).get(world.keys.ticket("g", "a")) is None
 
 
-async def test_a_cancel_takes_back_all(world: World, replica: CoordinatorServer) -> None:
+async def test_rule_29_a_cancel_takes_back_all(world: World, replica: CoordinatorServer) -> None:
     holder, client = await world.client(replica), await world.client(replica)
     await hold(holder, 1, "b", "h")
     await ask(client, 1, "a", "g", "h")
@@ -94,7 +96,7 @@ async def test_a_cancel_takes_back_all(world: World, replica: CoordinatorServer)
     assert [await etcd.get(world.keys.ticket(group, "a")) for group in GROUPS] == [None, None]
 
 
-async def test_refused_in_one_is_refused_in_all(world: World, replica: CoordinatorServer) -> None:
+async def test_rule_29_refused_in_one_is_refused_in_all(world: World, replica: CoordinatorServer) -> None:
     holder, client = await world.client(replica), await world.client(replica)
     await hold(holder, 1, "b", "h")
     await ask(client, 1, "a", "g", "h")
@@ -115,7 +117,9 @@ async def until_idle(replica: CoordinatorServer, group: str) -> bool:
     return True
 
 
-async def test_a_partly_granted_acquire_goes_on_at_another_replica(world: World, replica: CoordinatorServer) -> None:
+async def test_rule_29_a_partly_granted_acquire_goes_on_at_another_replica(
+    world: World, replica: CoordinatorServer
+) -> None:
     holder, client = await world.client(replica), await world.client(replica)
     tokens = await hold(holder, 1, "b", "h")
     await ask(client, 1, "a", "g", "h")
@@ -142,7 +146,7 @@ async def test_a_partly_granted_acquire_goes_on_at_another_replica(world: World,
     assert await (await world.etcd()).get(world.keys.ticket("g", "a")) is None
 
 
-async def test_jobs_that_name_the_groups_in_opposite_orders_never_wait_for_each_other(
+async def test_rule_29_jobs_that_name_the_groups_in_opposite_orders_never_wait_for_each_other(
     world: World, replica: CoordinatorServer
 ) -> None:
     one, two = await world.client(replica), await world.client(replica)

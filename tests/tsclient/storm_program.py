@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""64 threads and 64 asyncio tasks of one process take turns; what came of it is the last line, in JSON.
+
+`storm_program.py TURNS`: each takes so many. Whatever is not an error of the library's own ends the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import tsclient
+import tsclient.aio
+
+WORKERS = 64
+JOBS = 4  # of the threads, and as many of the tasks: those of one job queue in the client
+
+
+def main() -> None:
+    turns, outcomes, lock = int(sys.argv[1]), Counter[str](), threading.Lock()
+    tsclient.connect(connect_timeout=60).close()  # what the library keeps for the next session is there from now on
+    began = files()
+
+    def note(what: str) -> None:
+        with lock:
+            outcomes[what] += 1
+
+    def thread(client: tsclient.Client, number: int) -> None:
+        for _ in range(turns):
+            try:
+                with client.accelerators("demo", timeout=300, job=f"thread-{number % JOBS}") as turn:
+                    turn.check()
+            except tsclient.TimesliceError as error:
+                note(type(error).__name__)
+            else:
+                note("turn")
+
+    async def task(client: tsclient.aio.Client, number: int) -> None:
+        for _ in range(turns):
+            try:
+                async with client.accelerators("demo", timeout=300, job=f"task-{number % JOBS}") as turn:
+                    turn.check()
+            except tsclient.TimesliceError as error:
+                note(type(error).__name__)
+            else:
+                note("turn")
+
+    async def tasks(client: tsclient.aio.Client) -> None:
+        await asyncio.gather(*(task(client, number) for number in range(WORKERS)))
+
+    async def run() -> None:
+        async with await tsclient.aio.connect(connect_timeout=60) as client:
+            await tasks(client)
+
+    with tsclient.connect(connect_timeout=60) as client:
+        print("ready", flush=True)
+        threads = [threading.Thread(target=thread, args=(client, number)) for number in range(WORKERS)]
+        for each in threads:
+            each.start()
+        asyncio.run(run())
+        for each in threads:
+            each.join()
+    print(json.dumps({"outcomes": outcomes, "began": began, "ended": files()}), flush=True)
+    sys.stdin.readline()
+
+
+def files() -> int:
+    """How many are open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+if __name__ == "__main__":
+    main()
