@@ -145,7 +145,7 @@ class Worker:
                     await self._between(seen)
             except Superseded as error:
                 _log.info("Group %s: looked at while it changed: %s.", self.group, error)
-            except (EtcdError, BackendError, JournalUnwritable, FailpointError, TimeoutError) as error:
+            except (LedgerError, EtcdError, BackendError, JournalUnwritable, FailpointError, TimeoutError) as error:
                 self._complain(str(error))
                 await self._wait(_PAUSE)
             else:
