@@ -61,17 +61,21 @@ class Registration:
 
     async def run(self) -> None:
         """Register, and again each time that the registration has ended, until cancelled."""
+        complaint = ""
         while True:
             self._told.clear()
             self._restarted = False
             try:
                 await self._register()
             except (EtcdError, AlreadyRegistered, JournalUnwritable) as error:
-                _log.warning("Node %s is not registered: %s", self._node, error)
+                if str(error) != complaint:  # it is tried anew at each change that the view tells of
+                    _log.warning("Node %s is not registered: %s", self._node, error)
+                complaint = str(error)
                 await self._drop()
                 # Woken when the key in the way has gone.
                 await self._wait(_PAUSE)
                 continue
+            complaint = ""
             await self._ended()
             _log.warning("The registration of node %s has ended: registering anew.", self._node)
             await self._drop()

@@ -303,8 +303,8 @@ class Worker:
             await self._confirm(seen)
         elif ack is None and self._holds_locks:
             await self._let_go()
-        elif ack is None and seen.directive:
-            pass  # not registered: neither answer nor record could be written
+        elif not self._around.incarnation:
+            pass  # neither answer nor record could be written; and another agent may be registered, and at work
         elif ack is None or ack.outcome in (Outcome.COMMITTED, Outcome.RELEASED):
             await self._look(seen, ack)
         await self._wait(LOOK_EVERY)

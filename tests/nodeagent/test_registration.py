@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registration and a journal that cannot be written for a while."""
+"""The registration: with a journal that cannot be written for a while, and what is left alone without it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import signal
 from pathlib import Path
 
 import pytest
 
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
-from ledger.records import Agent
+from ledger.records import Agent, ProcessState
 from nodeagent.errors import JournalUnwritable
 from nodeagent.journal import Journal
 from nodeagent.registration import Registration
+from tests.nodeagent.director import Director
+from tests.nodeagent.simnode import stopped, until
 from tests.support.etcd_source import TestEtcd
 
 
@@ -55,3 +58,19 @@ async def test_an_agent_goes_on_when_its_disk_has_room_again(
                 running.cancel()
                 await asyncio.gather(running, first, return_exceptions=True)
                 await registration.close()
+
+
+async def test_an_agent_that_is_not_registered_touches_nothing(boss: Director) -> None:
+    """Another is, and at work, though it shares no state folder and so no OS lock with this one."""
+    first = boss.start_agent("--ttl", "5")
+    a = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "a")
+    await boss.recorded(lambda record: record.of("a"))
+    first.send_signal(signal.SIGSTOP)
+    until(lambda: stopped(first.pid), "the first stands still")
+    boss.node.driver.lock(a.pid, 1000)
+    boss.start_agent(state="other", log="second.log")
+    until(lambda: boss.node.driver.state(a.pid) is ProcessState.RUNNING, "what is locked for no switch is unlocked")
+    said = boss.agent_log("second.log")
+    assert said.index("Node n1 is not registered") < said.index("is registered; incarnation")
+    assert said.index("is registered; incarnation") < said.index("locked for no switch")
