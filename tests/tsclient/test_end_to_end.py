@@ -12,8 +12,10 @@ import pytest
 
 import tsclient as ts
 from coordinator.serve.server import CoordinatorServer
+from ledger.records import Ended
 from tests.coordinator.serve.world import World, state_of, until_seen
 from tests.support.etcd_source import TestEtcd
+from tests.tsclient.child import child
 from tests.tsclient.processes import helper_pid, stopped
 from tsclient.cli import main as command
 from tsclient.cli.exits import Exit
@@ -125,6 +127,27 @@ async def test_a_client_that_stands_still_knows_that_it_lost_and_the_next_is_ser
         await off_loop((await off_loop(b.acquire, "g", timeout=60)).yield_)
         # And the one that lost may come again.
         await off_loop((await off_loop(a.acquire, "g", timeout=60)).yield_)
+
+
+async def test_a_killed_holders_turn_is_lost_at_once_and_the_next_is_served(world: World) -> None:
+    replica = await world.replica()
+    await world.group(replica)
+    program = "import sys, tsclient as ts\nturn = ts.acquire('g', timeout=60)\nprint('held')\nsys.stdin.readline()\n"
+    with child(program, [replica.address], TIMESLICE_TTL="600") as process:
+        assert await off_loop(process.line) == "held"
+        async with client_of(replica, job="b") as b:
+            waiting = asyncio.create_task(off_loop(b.acquire, "g", timeout=60))
+            await until_seen(replica, lambda: state_of(replica, "b") is not None)
+            process.process.kill()
+            ended: list[Ended | None] = []
+
+            def lost() -> bool:
+                kept = replica.engine.picture.turn("g")
+                ended.append(kept.value.resident.ended if kept is not None and kept.value.resident else None)
+                return Ended.LOST in ended
+
+            await until_seen(replica, lost)  # not given back: what is left of it may still run
+            await off_loop((await waiting).yield_)
 
 
 async def test_an_operator_by_the_command_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:
