@@ -159,12 +159,15 @@ def unquarantine(view: GroupView, job: str) -> Decision | Nothing:
 
 
 def _yielded(turn: Turn, ticket: Kept[Ticket]) -> Decision:
+    """Each turn of a pinned job's own ends with another try to take it off: what hindered it may have passed."""
+    pinned = turn.pinned is not None and turn.pinned.job == ticket.name
     idle = replace(
         turn,
         phase=Phase.IDLE,
         holder=None,
         yielded_token=turn.token,
         resident=Resident(ResidentKind.JOB, ticket.name),
+        pinned=None if pinned else turn.pinned,
     )
     return Decision(f"{ticket.name} yields.", idle, (Remove(ticket.name, ticket.create),))
 

@@ -207,6 +207,24 @@ def test_rule_20_evicting_a_pinned_job_kills_it(tickets: tuple[object, ...]) -> 
     assert {(one.on, one.kill) for one in found.directives.values()} == {("", True)}
 
 
+def test_rule_20_a_yield_of_its_own_is_followed_by_one_more_try() -> None:
+    """What hindered the save may have passed without its processes changing: the next in the queue is tried."""
+    view = group(
+        *granted("a"),
+        *waiting("b"),
+        resident=on("a"),
+        phase=Phase.HELD,
+        holder="a",
+        pinned=Pinned("a", "why", 10),
+        recorded=("a",),
+    )
+    ticket = view.ticket("a")
+    assert ticket is not None
+    found = done(commands.give_back(view, "a", ticket.value.session, ticket.value.token))
+    assert found.turn is not None and found.turn.pinned is None
+    assert found.turn.phase is Phase.PREPARING and found.turn.incoming is not None and found.turn.incoming.job == "b"
+
+
 def test_rule_27_evict_in_mid_switch_waits_for_its_end() -> None:
     view = group(resident=on("a"), phase=Phase.COMMITTING, incoming=Incoming("b", 12))
     assert refused(lambda: commands.evict(view, "a")) == "CONFLICT"
