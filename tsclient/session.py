@@ -16,7 +16,8 @@ time asleep. The rules that it keeps:
   call on a device that it was taken off, only a new grant can wake it up.
 
 * Whether a beat may be sent is asked before each one: a helper does not speak for a process that is stopped.
-  While it may not, nothing new is asked for either: a turn would be for nobody.
+  While it may not, nothing else is said either. A turn would be for nobody; and to give back one that was lost
+  would say that its holder is done, while it only stands still: it goes with the session instead.
 
 Not thread-safe; `tsclient.runner` calls it from one event loop.
 """
@@ -101,6 +102,7 @@ class Session:
         times = [self._greet_by]
         if self._ready:
             times.append(self._beat_at)
+        if self._ready and not self._asleep:
             times += [e.not_before for e in self._entries.values() if e.stage in _ASKING and not e.sent]
         if any(e.stage in (Stage.HELD, Stage.YIELDING) for e in self._entries.values()):
             times.append(self._proof)
@@ -450,7 +452,7 @@ class Session:
                     self._put(replace(entry, stage=Stage.HELD))
                     if entry.recovers is None:
                         self._out.append(Granted(entry.key, entry.grants))
-        if self._ready and not self._closing:
+        if self._ready and not self._closing and not self._asleep:
             for entry in list(self._entries.values()):
                 if entry.stage in _ASKING and not entry.sent and entry.not_before <= now:
                     for request in messages.asking(entry):

@@ -129,25 +129,56 @@ async def test_a_client_that_stands_still_knows_that_it_lost_and_the_next_is_ser
         await off_loop((await off_loop(a.acquire, "g", timeout=60)).yield_)
 
 
+HOLDER = (
+    "import sys, tsclient as ts\n"
+    "turn = ts.acquire('g', timeout=60)\n"
+    "print('held')\n"
+    "sys.stdin.readline()\n"
+    "try:\n    turn.check()\nexcept ts.LockLost:\n    print('lost')\n"
+    "ts.acquire('g', timeout=60).yield_()\nprint('had it again')\n"
+)
+
+
+async def until_lost(replica: CoordinatorServer) -> None:
+    """Wait until the resident's turn has ended other than by being given back: it may still run."""
+    seen: set[Ended | None] = set()
+
+    def lost() -> bool:
+        kept = replica.engine.picture.turn("g")
+        seen.add(kept.value.resident.ended if kept is not None and kept.value.resident else None)
+        return Ended.LOST in seen
+
+    await until_seen(replica, lost)
+
+
 async def test_a_killed_holders_turn_is_lost_at_once_and_the_next_is_served(world: World) -> None:
     replica = await world.replica()
     await world.group(replica)
-    program = "import sys, tsclient as ts\nturn = ts.acquire('g', timeout=60)\nprint('held')\nsys.stdin.readline()\n"
-    with child(program, [replica.address], TIMESLICE_TTL="600") as process:
+    with child(HOLDER, [replica.address], TIMESLICE_TTL="600") as process:
         assert await off_loop(process.line) == "held"
         async with client_of(replica, job="b") as b:
             waiting = asyncio.create_task(off_loop(b.acquire, "g", timeout=60))
             await until_seen(replica, lambda: state_of(replica, "b") is not None)
             process.process.kill()
-            ended: list[Ended | None] = []
-
-            def lost() -> bool:
-                kept = replica.engine.picture.turn("g")
-                ended.append(kept.value.resident.ended if kept is not None and kept.value.resident else None)
-                return Ended.LOST in ended
-
-            await until_seen(replica, lost)  # not given back: what is left of it may still run
+            await until_lost(replica)
             await off_loop((await waiting).yield_)
+
+
+async def test_a_stopped_holders_turn_is_lost_with_its_session_and_it_may_come_again(world: World) -> None:
+    replica = await world.replica()
+    await world.group(replica)
+    with child(HOLDER, [replica.address], TIMESLICE_TTL="2") as process:
+        assert await off_loop(process.line) == "held"
+        async with client_of(replica, job="b") as b:
+            waiting = asyncio.create_task(off_loop(b.acquire, "g", timeout=60))
+            await until_seen(replica, lambda: state_of(replica, "b") is not None)
+            with stopped(process.process.pid):
+                await until_lost(replica)
+                turn = await waiting
+            process.enter()
+            assert await off_loop(process.line) == "lost"
+            await off_loop(turn.yield_)
+            assert await off_loop(process.line) == "had it again"
 
 
 async def test_an_operator_by_the_command_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:

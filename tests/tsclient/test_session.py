@@ -484,9 +484,12 @@ def test_while_no_beat_may_be_sent_none_is_and_nothing_is_asked_for(s: DrivenSes
     assert s.tick(TTL / 3) == []
     assert s.acquire("b")[1] == []
     s.now += PROOF - TTL / 3
-    # It is lost, and does not stand in the queue again: its next turn would be for nobody.
-    assert s.tick() == [f"lost {key} TURN_LOST", "send cancel 1"]
-    assert s.event(cancelled=pb.Cancelled(sequence=1)) == [f"withdrawn {key}"]
+    # It is lost; it is not given back, since its holder may not be done, and does not stand in the queue again.
+    assert s.tick() == [f"lost {key} TURN_LOST"]
+    assert s.session.next_at() > s.now
+    assert s.event(lost=pb.Lost(sequence=0)) == [f"withdrawn {key}", "hang up"]
+    s.connect()
+    assert s.opened() == ["opened"]
     s.may_beat = True
     assert s.tick(TTL / 3)[0] == "send beat"
     assert sorted(r.acquire.job for r in s.sent[-2:]) == ["a", "b"]
