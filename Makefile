@@ -36,7 +36,7 @@ protos: .venv-protos/.installed ## Generate the code of the .proto files
 check-protos: .venv-protos/.installed ## Fail if the committed generated code is not current
 	.venv-protos/bin/python deploy/generate_protos.py --check
 
-compat: setup ## The client beside old and new protobuf, grpcio and Python (ARGS=--ends: two of the 24)
+compat: setup ## The client beside old and new protobuf, grpcio and Python (ARGS=--each: four of the 24)
 	$(BIN)/python -m tests.compat.matrix $(ARGS)
 
 test-client-long: setup ## The client's crowds and storms at full length: 1,000 turns in opposite orders, 30 turns a worker

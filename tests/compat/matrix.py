@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client's wheel beside other people's protobuf and grpcio: `make compat` (all), `make compat ARGS=--ends` (two).
+"""The client's wheel beside other people's protobuf and grpcio: `make compat` (all), `make compat ARGS=--each` (one
+for each protobuf, with the old and the new grpcio and every Python among them).
 
 Each environment is made below `.tools/compat` with the wheel and the versions that its line names, and runs
 `probe.py` against one live replica of this tree. An interpreter that this machine does not have is skipped, and said.
@@ -69,10 +70,16 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
-def cases(pythons: tuple[str, ...], *, ends: bool) -> Iterator[Case]:
-    """All of them, or the oldest of everything and the newest of everything."""
-    everything = [Case(*one) for one in itertools.product(pythons, PROTOBUFS, GRPCIOS)]
-    yield from (everything[0], everything[-1]) if ends else everything
+def cases(pythons: tuple[str, ...], *, each: bool) -> Iterator[Case]:
+    """All of them; or each protobuf once, from the oldest with the oldest to the newest with the newest."""
+    if each:
+        # Of four protobufs and two grpcios: old, new, old, new; the interpreters as far as they go.
+        for number, protobuf in enumerate(PROTOBUFS):
+            python = pythons[min(number, len(pythons) - 1)]
+            yield Case(python, protobuf, GRPCIOS[number % len(GRPCIOS)])
+        return
+    for one in itertools.product(pythons, PROTOBUFS, GRPCIOS):
+        yield Case(*one)
 
 
 def run(case: Case, python: Path, wheel: Path, endpoint: str) -> str:
@@ -121,7 +128,9 @@ def _checked(command: Sequence[str | Path], seconds: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ends", action="store_true", help="the oldest of everything, and the newest of everything")
+    parser.add_argument(
+        "--each", action="store_true", help="each protobuf once, with every Python and grpcio among them"
+    )
     args = parser.parse_args()
 
     found = {version: interpreter(version) for version in PYTHONS}
@@ -135,7 +144,7 @@ def main() -> int:
     failed = passed = 0
     with tempfile.TemporaryDirectory() as scratch, World(group=_GROUP) as world:
         wheel = build(Path(scratch))
-        for case in cases(tuple(there), ends=args.ends):
+        for case in cases(tuple(there), each=args.each):
             try:
                 said = run(case, there[case.python], wheel, world.endpoints[0])
             except (CaseFailed, subprocess.TimeoutExpired) as trouble:
