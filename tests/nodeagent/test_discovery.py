@@ -42,20 +42,29 @@ def test_owner(
 
 
 def test_a_process_is_known_by_pid_and_start_time() -> None:
-    child = subprocess.Popen(["sleep", "60"], env={"TIMESLICE_JOB_ID": "x=y"})
+    # It speaks first: in the instant of its exec a process has no environment to be read yet.
+    command = ["/bin/sh", "-c", "echo there; read never"]
+    child = subprocess.Popen(command, env={"TIMESLICE_JOB_ID": "x=y"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"there\n"
     try:
         one = procfs.process(child.pid)
         assert one is not None
         assert procfs.alive(one)
         assert not procfs.alive(Process(one.boot_id, one.pid, one.start_time + 1))
         assert not procfs.alive(Process("another boot", one.pid, one.start_time))
-        assert procfs.environ(child.pid) == {"TIMESLICE_JOB_ID": "x=y"}
+        environ = procfs.environ(child.pid)
+        assert environ is not None
+        assert environ["TIMESLICE_JOB_ID"] == "x=y"
         assert procfs.resident_bytes(child.pid) > 0
     finally:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert procfs.process(child.pid) is None, "a zombie holds nothing any more"
         child.wait()
+        for pipe in (child.stdin, child.stdout):
+            assert pipe is not None
+            pipe.close()
     assert procfs.environ(child.pid) is None
     assert procfs.resident_bytes(child.pid) == 0
 
