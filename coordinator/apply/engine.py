@@ -22,6 +22,7 @@ from coordinator.apply.worker import GroupWorker
 from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal
 from coordinator.picture import Picture
+from ledger.errors import LedgerError
 from ledger.etcd import EtcdClient
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
 from ledger.keys import Keys
@@ -97,8 +98,8 @@ class Engine:
     ) -> Applied | Nothing:
         """Ask on the newest view and write the answer; who loses a guard waits for the watch and asks again.
 
-        A refusal, or that nothing is to be done, is believed only on a view that is as new as etcd itself: another
-        replica may have written what this one has not seen yet.
+        A refusal, that a record cannot be read, or that nothing is to be done, is believed only on a view that is as
+        new as etcd itself: another may have written what this replica has not seen yet.
 
         Raises:
             Refusal: from ``ask``, or SESSION_EXPIRED where a new ticket's session has ended.
@@ -108,10 +109,10 @@ class Engine:
         deadline = self.clock() + within
         confirmed = False
         while True:
-            view = await self._newest(group, deadline)
             try:
+                view = await self._newest(group, deadline)
                 answer = ask(view)
-            except Refusal:
+            except (Refusal, LedgerError):
                 if confirmed:
                     raise
                 confirmed = await self._confirm(group, deadline)
@@ -147,10 +148,10 @@ class Engine:
         deadline = self.clock() + within
         confirmed = False
         while True:
-            views = [await self._newest(group, deadline) for group in groups]
             try:
+                views = [await self._newest(group, deadline) for group in groups]
                 decisions = _of_all(views, ask)
-            except Refusal:
+            except (Refusal, LedgerError):
                 if confirmed:
                     raise
                 confirmed = await self._confirm(groups[0], deadline)

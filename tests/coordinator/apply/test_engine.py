@@ -180,6 +180,23 @@ async def test_a_refusal_is_believed_only_on_a_view_as_new_as_etcd(world: World)
         token = applied.decision.turn.token
 
 
+async def test_that_a_record_cannot_be_read_is_believed_only_on_a_view_as_new_as_etcd(world: World) -> None:
+    """The record is mended while the replica's watch still shows the broken one."""
+    engine, client = await world.replica("r0"), await world.client()
+    await world.group()
+    key = world.keys.turn("g")
+    await until(engine, lambda view: view.turn is not None)
+    for _ in range(20):
+        kept = await client.get(key)
+        assert kept is not None
+        broken = await client.put(key, b"nonsense")
+        await engine.view.reached(broken.revision, 20)
+        await client.put(key, kept.value)
+        ticket = await world.ticket()
+        assert isinstance(await engine.command("g", partial(acquire, job="a", ticket=ticket)), Applied)
+        await engine.command("g", partial(cancel, job="a", session=ticket.session, sequence=1))
+
+
 async def test_a_switch_goes_on_when_the_replica_that_began_it_is_gone(world: World) -> None:
     for node in NODES:
         await world.agent(node)
