@@ -189,10 +189,10 @@ async def test_that_a_record_cannot_be_read_is_believed_only_on_a_view_as_new_as
     for _ in range(20):
         kept = await client.get(key)
         assert kept is not None
+        ticket = await world.ticket()
         broken = await client.put(key, b"nonsense")
         await engine.view.reached(broken.revision, 20)
         await client.put(key, kept.value)
-        ticket = await world.ticket()
         assert isinstance(await engine.command("g", partial(acquire, job="a", ticket=ticket)), Applied)
         await engine.command("g", partial(cancel, job="a", session=ticket.session, sequence=1))
 
