@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from chaos.checkers import Evidence, Violation, judge
 from chaos.linearizability import Verdict, check, of_jobs
@@ -22,22 +25,55 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """What can be added up over runs.
+
+    Attributes:
+        switches: from the first PREPARE to the grant.
+        faults: all that were done.
+        hits: faults that counted, by what they hit: a phase of the turn, or a kind of fault.
+        delays: seconds that each of these added to its switch, or that a group took to go on.
+    """
+
+    switches: int = 0
+    faults: int = 0
+    hits: Mapping[str, int] = field(default_factory=dict)
+    delays: tuple[float, ...] = ()
+
+    @property
+    def counting(self) -> int:
+        return sum(self.hits.values())
+
+    def __add__(self, other: Figures) -> Figures:
+        hits = {name: self.hits.get(name, 0) + other.hits.get(name, 0) for name in [*self.hits, *other.hits]}
+        return Figures(self.switches + other.switches, self.faults + other.faults, hits, (*self.delays, *other.delays))
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What a run has shown.
 
     Attributes:
         facts: sentences with figures, for people.
         violations: promises that were not held; none: all were.
+        figures: what the scenario has noted.
     """
 
     scenario: str
     seed: int
     facts: tuple[str, ...]
     violations: tuple[Violation, ...]
+    figures: Figures = field(default_factory=Figures)
 
     @property
     def held(self) -> bool:
         return not self.violations
+
+
+class Stop(Protocol):
+    """As `threading.Event`: set when the run is to end early."""
+
+    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +84,26 @@ class Run:
         seed: of all random choices; the machine's own timing is not in it.
         count: how many faults have to count.
         say: told what happens, a line at a time.
+        until: time.monotonic() at which it ends, however many faults have counted.
+        stop: it is to end as soon as it can, and say what it has seen.
+        noted: what the scenario has to be added up; see `note`.
     """
 
     seed: int
     count: int
     say: Say
+    until: float = math.inf
+    stop: Stop | None = None
+    noted: list[Figures] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """To be asked between faults: no other is to come."""
+        return time.monotonic() >= self.until or (self.stop is not None and self.stop.is_set())
+
+    def note(self, figures: Figures) -> None:
+        """Figures that are to be added to those of other runs."""
+        self.noted.append(figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +118,12 @@ class Scenario:
     count: int
     body: Callable[[Run], tuple[Sequence[str], Sequence[Violation]]]
 
-    def run(self, seed: int, count: int, say: Say) -> Report:
+    def run(self, seed: int, count: int, say: Say, *, until: float = math.inf, stop: Stop | None = None) -> Report:
         """Run it. Raises ProcessTrouble, EtcdServerError or grpc.RpcError when its world does not start."""
-        facts, violations = self.body(Run(seed, count, say))
-        return Report(self.name, seed, tuple(facts), tuple(violations))
+        run = Run(seed, count, say, until, stop)
+        facts, violations = self.body(run)
+        figures = sum(run.noted, Figures())
+        return Report(self.name, seed, tuple(facts), tuple(violations), figures)
 
 
 def observer(world: World) -> Observer:
