@@ -141,8 +141,8 @@ def run_all(pieces: Sequence[Piece], results: Results, say: Print, stop: Halt, w
         return held
     with ThreadPoolExecutor(workers) as pool:
         every = [pool.submit(_run_apart, piece, results, say, stop) for piece in pieces]
-        held = [one.result() for one in every]
-    return all(held)
+        verdicts = [one.result() for one in every]
+    return all(verdicts)
 
 
 def _run_apart(piece: Piece, results: Results, say: Print, stop: Halt) -> bool:

@@ -14,6 +14,7 @@ import sys
 from functools import cached_property
 from typing import Any, TextIO
 
+from ledger import failpoint
 from nodeagent.backends.driver import Driver, DriverError, NoContext
 from nodeagent.backends.drivers import DriverChoice
 
@@ -38,7 +39,10 @@ class Helper:
         for line in calls:
             call = json.loads(line)
             try:
-                self._answer(call["id"], ok=self._make(call))
+                made = self._make(call)
+                if failpoint.armed():
+                    failpoint.hit(f"agent_helper.{call['call']}.made")
+                self._answer(call["id"], ok=made)
             except DriverError as error:
                 self._answer(
                     call["id"], error=[error.call, error.pid, error.why, error.final, isinstance(error, NoContext)]
@@ -49,6 +53,9 @@ class Helper:
         if call["call"] == "unready":
             return self._choice.unready()  # which is asked where the driver may not even open
         driver, pid = self._driver, call["pid"]
+
+        if failpoint.armed():
+            failpoint.hit(f"agent_helper.{call['call']}.asked")
 
         def progress(done: int, total: int) -> None:
             self._answer(call["id"], progress=[done, total])

@@ -11,6 +11,7 @@ from ledger.codec import encode
 from ledger.etcd import EtcdClient, OwnedLease
 from ledger.etcd.errors import EtcdError
 from ledger.etcd.txn import Get, Put, absent
+from ledger.failpoint import hit
 from ledger.records import Agent
 from nodeagent.errors import AlreadyRegistered, JournalUnwritable
 from nodeagent.journal import Journal
@@ -77,6 +78,7 @@ class Registration:
                 continue
             complaint = ""
             await self._ended()
+            hit("agent.registration.ended")
             _log.warning("The registration of node %s has ended: registering anew.", self._node)
             await self._drop()
 
@@ -98,7 +100,9 @@ class Registration:
         lease = self._client.new_lease_id()
         # Before it exists: a crash in between must leave nothing that the next life does not know of.
         self._journal.set_lease(lease)
+        hit("agent.lease.noted")
         self._lease = await self._client.lease(self._ttl, lease_id=lease)
+        hit("agent.lease.granted")
         put = Put(self._key, encode(self._record()), lease=lease)
         result = await self._client.txn([absent(self._key)], [put], [Get(self._key)], idempotent=True)
         if result.succeeded:
@@ -108,6 +112,7 @@ class Registration:
             if not found or found[0].lease != lease:
                 raise AlreadyRegistered(self._node)
             self.incarnation = found[0].create_revision
+        hit("agent.registered")
         _log.info("Node %s is registered; incarnation %d.", self._node, self.incarnation)
         self.first.set()
         self._changed()

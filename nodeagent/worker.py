@@ -360,6 +360,7 @@ class Worker:
             incarnation=self._around.incarnation,
             seen=seen.processes.mod if seen.processes else 0,
         )
+        hit("agent.record.written")
         if written is not Written.DONE:
             raise Superseded(written.value)
         await self._around.reached(revision, _VIEW_WITHIN)

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import grpc.aio
 
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc
+from tsclient import failpoint
 from tsclient.channel import from_aio_error, open_channel
 from tsclient.clock import boottime
 from tsclient.endpoints import Rotation
@@ -145,14 +146,21 @@ class Transport:
 
     async def _read(self, call: _Call) -> None:
         while isinstance(event := await call.read(), coordinator_pb2.SessionEvent):
+            if failpoint.armed():
+                failpoint.hit(f"client.{event.WhichOneof('event')}.heard")
             self._listener.event(event)
+            if failpoint.armed():
+                failpoint.hit(f"client.{event.WhichOneof('event')}.told")
             if self._hung_up.is_set() or self._stopping.is_set():
                 return
 
     async def _write(self, call: _Call) -> None:
         try:
             while True:
-                await call.write(await self._outgoing.get())
+                request = await self._outgoing.get()
+                await call.write(request)
+                if failpoint.armed():
+                    failpoint.hit(f"client.{request.WhichOneof('request')}.sent")
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             # The stream is over; the reader learns why, and says so.
             _log.debug("nothing more can be written: %s", error)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from coordinator.apply.errors import EngineError
 from coordinator.apply.hedge import HoldBack, rank
-from coordinator.decide import GroupView, Verdict, Wait, decide
+from coordinator.decide import Decision, GroupView, Verdict, Wait, decide
 from coordinator.decide.commands import Refusal
+from ledger import failpoint
 
 if TYPE_CHECKING:
     from coordinator.apply.engine import Engine
@@ -103,7 +104,9 @@ class GroupWorker:
     async def _write(self, view: GroupView, verdict: Verdict) -> None:
         assert verdict.decision is not None
         deadline = self._engine.clock() + WRITE_WITHIN
+        _pass_point(verdict.decision, "decided")
         revision = await self._engine.write(view, verdict.decision, deadline)
+        _pass_point(verdict.decision, "written")
         self.wake(first=revision is not None)
 
     def _told(self, written: asyncio.Task[None]) -> None:
@@ -171,3 +174,9 @@ class GroupWorker:
         self._forget_waits()
         if self._recheck is not None:
             self._recheck.cancel()
+
+
+def _pass_point(decision: Decision, step: str) -> None:
+    """The failpoint before or after the write of a turn, by the phase that the turn comes to."""
+    if failpoint.armed() and decision.turn is not None:
+        failpoint.hit(f"replica.{decision.turn.phase.name.lower()}.{step}")

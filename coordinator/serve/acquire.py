@@ -15,6 +15,7 @@ from coordinator.decide.commands import Refusal
 from coordinator.serve.party import Party
 from coordinator.serve.seat import Event, queued
 from coordinator.serve.sessions import WITHIN
+from ledger.failpoint import hit
 from ledger.records import Process, Ticket, TicketState
 from timeslice_proto.v1 import coordinator_pb2
 
@@ -47,6 +48,7 @@ async def take_place(
         traceparent=request.traceparent or _current_traceparent(),
     )
     while not gave_up.is_set():
+        hit("replica.ticket.asked")
         try:
             revision = await engine.command_all(
                 party.groups, lambda view: commands.acquire(view, party.job, ticket), within=WITHIN
@@ -57,6 +59,7 @@ async def take_place(
             if refusal.reason != "ALREADY_QUEUED" or request.if_held != coordinator_pb2.IF_HELD_WAIT:
                 raise
         else:
+            hit("replica.ticket.written")
             party.seated(revision or engine.picture.revision)
             return
         tell(queued(party.sequence, party.groups[0], 0, STANDING))

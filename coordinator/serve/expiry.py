@@ -21,6 +21,7 @@ from coordinator.apply.hedge import rank
 from coordinator.serve import validate
 from ledger.etcd.errors import EtcdError
 from ledger.etcd.txn import Compare, Delete, Get, absent, modified_at
+from ledger.failpoint import hit
 from ledger.kept import Kept
 from ledger.records import Session
 
@@ -159,14 +160,17 @@ class Expiry:
     async def _end(self, charge: _Charge) -> None:
         """Delete the key under its guard; then nobody can go on with the session, and its lease may go."""
         engine = self._engine
+        hit("replica.session.due")
         key = engine.keys.session(charge.session)
         guards: list[Compare] = [modified_at(key, charge.mod)]
         if charge.served_by != engine.replica_id:
             guards.append(absent(engine.keys.replica(charge.served_by)))
         try:
             done = await engine.client.txn(guards, [Delete(key)], [Get(key)], idempotent=True)
+            hit("replica.session.deleted")
             if done.succeeded or not getattr(done.responses[0], "kvs", ()):
                 await engine.client.revoke(validate.lease_of(charge.session))
+                hit("replica.session.expired")
                 log.info("Session %s has ended: nothing was heard of it for %g s.", charge.session, charge.ttl)
         except EtcdError as error:
             log.warning("Session %s is not ended yet: %s", charge.session, error)

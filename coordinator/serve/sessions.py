@@ -23,6 +23,7 @@ from ledger.codec import decode, encode
 from ledger.errors import LedgerError
 from ledger.etcd.errors import KeyNotFound
 from ledger.etcd.txn import Get, Put, absent, modified_at
+from ledger.failpoint import hit
 from ledger.kept import Kept
 from ledger.records import Process, Session, Ticket
 from timeslice_proto.v1 import coordinator_pb2
@@ -71,6 +72,7 @@ class Sessions:
         seconds = validate.ttl_seconds(request.ttl_ms)
         client = self._engine.client
         proof = await client.grant(seconds, lease_id=client.new_lease_id())
+        hit("replica.session.leased")
         session, secret = f"{proof.lease_id:016x}", self._new_secret()
         record = Session(
             process=process,
@@ -81,6 +83,7 @@ class Sessions:
         key = self._engine.keys.session(session)
         put = Put(key, encode(record), lease=proof.lease_id)
         done = await client.txn([absent(key)], [put], [Get(key)], idempotent=True)
+        hit("replica.session.opened")
         # Where it is there already it is this very put: nobody else knows the id.
         await self.caught_up(done.revision)
         return Live(session, process, record.ttl_ms, done.revision), secret
@@ -93,6 +96,7 @@ class Sessions:
             Conflict: others took it over again and again.
         """
         kept = await self._take(session, secret, lambda record: max(record.sequence, last_sequence))
+        hit("replica.session.resumed")
         await self.caught_up(kept.mod)
         return Live(session, kept.value.process, kept.value.ttl_ms, kept.mod)
 
@@ -152,7 +156,9 @@ class Sessions:
             LeaseNotFound: the session has ended.
             EtcdError: etcd did not confirm it within so many seconds.
         """
+        hit("replica.beat.heard")
         proof = await self._engine.client.beat(validate.lease_of(session), timeout=within)
+        hit("replica.beat.renewed")
         return proof.ttl * 1000
 
     def forgotten(self, session: str, last_sequence: int, wanted: Collection[int]) -> list[tuple[str, Kept[Ticket]]]:
@@ -192,7 +198,9 @@ class Sessions:
         await self.caught_up(newest.revision)
         for group, ticket in self._engine.picture.tickets_of(session):
             await self.take_back(session, group, ticket.name, ticket.value.sequence)
+        hit("replica.session.given_back")
         await self._engine.client.revoke(validate.lease_of(session))
+        hit("replica.session.closed")
 
     async def caught_up(self, revision: int) -> None:
         """Wait until the picture shows this revision. Raises EngineBehind when it does not."""

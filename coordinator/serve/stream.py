@@ -30,6 +30,7 @@ from coordinator.serve.services import Services
 from coordinator.serve.sessions import WITHIN, Live, beat_within
 from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError, LeaseNotFound
+from ledger.failpoint import hit
 from ledger.keys import check_name
 from ledger.records import TicketState
 from timeslice_proto.v1 import coordinator_pb2
@@ -213,6 +214,7 @@ class SessionStream:
 
         if seat is not None:
             seat.leaving = True
+        hit("replica.yield.asked")
         try:
             check_name("group", request.group)
             done = await self._engine.command(request.group, ask, within=WITHIN)
@@ -225,6 +227,7 @@ class SessionStream:
             self._drop(request.sequence, request.group)
             self._refuse(request.sequence, error)
         else:
+            hit("replica.yield.written")
             self._drop(request.sequence, request.group)
             yielded = coordinator_pb2.Yielded(
                 sequence=request.sequence,
@@ -236,7 +239,9 @@ class SessionStream:
 
     async def _cancel(self, sequence: int) -> None:
         """What cannot be done now ends the stream: the client asks another replica."""
+        hit("replica.cancel.asked")
         await self._take_back(sequence)
+        hit("replica.cancel.written")
         self._drop(sequence)
         self._put(Event(cancelled=coordinator_pb2.Cancelled(sequence=sequence)))
 

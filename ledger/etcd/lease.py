@@ -14,6 +14,7 @@ from ledger.etcd.clock import Clock
 from ledger.etcd.errors import Closed, EtcdError, LeaseNotFound
 from ledger.etcd.keepalive import Keepalives
 from ledger.etcd.records import LeaseProof
+from ledger.failpoint import hit
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class OwnedLease:
             except EtcdError as error:
                 log.warning("Lease %x was not renewed and will be lost at its deadline: %s", self.lease_id, error)
             else:
+                hit("ledger.lease.renewed")
                 # An answer after the deadline revives nothing: somebody may have acted on the loss.
                 if self.alive:
                     self._proof = proof

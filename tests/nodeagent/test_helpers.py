@@ -144,7 +144,7 @@ def test_malformed_failpoints_are_refused(text: str) -> None:
 
 
 def test_failpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("a=error, b=sleep:1"))
+    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("a=error, b=sleep:1").get)
     failpoint.hit("other")
     failpoint.hit("b")
     with pytest.raises(failpoint.FailpointError, match="a"):
