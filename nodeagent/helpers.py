@@ -156,10 +156,13 @@ class HelperPool:
 
     async def forget_dead(self) -> None:
         """End the helpers of processes that have ended. Those of living ones stay: their end would unlock."""
-        for pid in set(self._helpers) - {LOOKER}:
-            if procfs.process(pid) is None and not self._turn[pid].locked():
-                del self._turn[pid]
-                await self._helpers.pop(pid).close()
+        dead = [pid for pid in self._helpers if pid != LOOKER and procfs.process(pid) is None]
+        # All are taken out before the first is waited for: another group's look may come here meanwhile.
+        idle = [pid for pid in dead if not self._turn[pid].locked()]
+        ending = [self._helpers.pop(pid) for pid in idle]
+        for pid in idle:
+            del self._turn[pid]
+        await asyncio.gather(*(helper.close() for helper in ending))
 
     async def close(self) -> None:
         """End all, each after its call in flight."""

@@ -109,6 +109,16 @@ async def test_helpers_of_living_processes_are_kept(node: SimNode, pool: HelperP
     assert sorted(pool._helpers) == [work.pid]
 
 
+async def test_several_looks_may_forget_the_same_dead_at_once(node: SimNode, pool: HelperPool) -> None:
+    """Each group looks for itself, and a job's processes end together."""
+    gone = [node.workload("a").attach("SIM-0") for _ in range(3)]
+    for one in gone:
+        await pool.warm(one.pid)
+        one.end()
+    await asyncio.gather(*(pool.forget_dead() for _ in range(3)))
+    assert not pool._helpers
+
+
 async def test_a_lock_lasts_as_long_as_a_helper(node: SimNode, tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     locks = DeviceLocks(folder, ["SIM-1", "SIM-0"])
