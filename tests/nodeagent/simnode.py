@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from nodeagent.backends.sim.driver import SimulatedDriver
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = [sys.executable, str(ROOT / "ledger" / "die_with_parent.py")]
+WORKLOAD = Path(__file__).with_name("workload_child.py")
 DEADLINE = 30.0
 
 
@@ -47,14 +48,20 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 class Workload:
-    """One workload process of a job."""
+    """One workload process of a job: ``script`` with the socket of its devices and ``arguments``."""
 
-    def __init__(self, socket: Path, job: str, group: str) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        job: str,
+        group: str,
+        script: Path = WORKLOAD,
+        arguments: Sequence[str] = (),
+    ) -> None:
         env = {"TIMESLICE_JOB_ID": job, "TIMESLICE_GROUP": group}
-        script = str(Path(__file__).with_name("workload_child.py"))
         self.job = job
         self._child = start(
-            [script, str(socket)],
+            [str(script), str(socket), *arguments],
             env={name: value for name, value in env.items() if value},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -132,8 +139,8 @@ class SimNode:
         self.driver = SimulatedDriver(self.socket)
         self._children.callback(self.driver.close)
 
-    def workload(self, job: str, group: str = "g") -> Workload:
-        workload = Workload(self.socket, job, group)
+    def workload(self, job: str, group: str = "g", **more: Any) -> Workload:
+        workload = Workload(self.socket, job, group, **more)
         self._children.callback(workload.end)
         return workload
 

@@ -37,6 +37,12 @@ class Proxy:
         """From now on nothing passes, and nobody is told: a half-open connection. New ones are silent, too."""
         self._to_server = self._to_client = False
 
+    def silence_open(self) -> None:
+        """As `silence`, of the connections that are open. New ones are sound: only who leaves the old one is served."""
+        self.hold()
+        self._pass_up, self._pass_down = asyncio.Event(), asyncio.Event()
+        self.release()
+
     def lose_answers(self) -> None:
         """From now on requests arrive and their answers do not."""
         self._to_client = False

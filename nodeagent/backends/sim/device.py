@@ -176,7 +176,10 @@ class SimulatedDevice:
                 "uuid": device,
                 "used": self._used(device),
                 "total": self.shape.capacity,
-                "pids": [one.pid for one in self._targets.values() if one.on_device and device in one.buffers],
+                "pids": [
+                    *(one.pid for one in self._targets.values() if one.on_device and device in one.buffers),
+                    *self.faults.pids(FaultKind.LISTED),
+                ],
             }
             for device in map(self._known, devices)
         ]

@@ -22,6 +22,7 @@ class FaultKind(Enum):
     SLOW = "slow"  # `ms` more for each checkpoint and restore
     MEMORY_NOT_FREED = "memory-not-freed"  # its memory is still in use after a checkpoint
     SAVE_LOSES_DATA = "save-loses-data"  # what a checker of restored bytes must notice
+    LISTED = "listed"  # the account of the devices names a process that has no context, as one that counts them
     NCCL = "nccl"  # the process holds what cannot be restored: its check refuses
 
 
@@ -61,6 +62,10 @@ class Faults:
     def has(self, kind: FaultKind, job: str, pid: int) -> Fault | None:
         """The fault in force, without using it up."""
         return next((one for one in self._all if one.kind is kind and one.meets(job, pid)), None)
+
+    def pids(self, kind: FaultKind) -> list[int]:
+        """The processes that have it by name."""
+        return [one.pid for one in self._all if one.kind is kind and one.pid]
 
     def strike(self, kind: FaultKind, job: str, pid: int) -> Fault | None:
         """The fault in force, used once."""
