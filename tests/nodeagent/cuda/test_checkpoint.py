@@ -127,12 +127,12 @@ def test_a_state_that_is_another_tools_is_not_taken_for_one_of_ours(api: Checkpo
 @pytest.mark.parametrize(
     ("pid", "code", "nothing"),
     [
-        (PID, Code.CUDA_ERROR_INVALID_VALUE, True),
-        (PID, Code.CUDA_ERROR_NOT_INITIALIZED, True),
+        pytest.param(PID, Code.CUDA_ERROR_INVALID_VALUE, True, id="alive-invalid"),
+        pytest.param(PID, Code.CUDA_ERROR_NOT_INITIALIZED, True, id="alive-uninitialized"),
         # The same code for one that has ended and for one that may not be reached: only /proc tells them apart.
-        (ENDED, Code.CUDA_ERROR_OPERATING_SYSTEM, True),
-        (PID, Code.CUDA_ERROR_OPERATING_SYSTEM, False),
-        (PID, Code.CUDA_ERROR_NOT_PERMITTED, False),
+        pytest.param(ENDED, Code.CUDA_ERROR_OPERATING_SYSTEM, True, id="ended-system"),
+        pytest.param(PID, Code.CUDA_ERROR_OPERATING_SYSTEM, False, id="alive-system"),
+        pytest.param(PID, Code.CUDA_ERROR_NOT_PERMITTED, False, id="alive-not-permitted"),
     ],
 )
 def test_who_has_nothing_to_move(api: CheckpointApi, driver: FakeDriver, pid: int, code: Code, nothing: bool) -> None:
