@@ -2,7 +2,7 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants bench requirements clean
+.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants bench bench-compare requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"
@@ -51,8 +51,12 @@ explore: setup ## Explore the protocol's states to exhaustion, within bounds
 mutants: setup ## Plant each known bug in a copy of the tree: each must be noticed, and by what
 	$(BIN)/python -m chaos.mutants --write docs/mutants.md $(ARGS)
 
-bench: setup ## What a hand-off costs by itself, beside a bare transaction of etcd
-	$(BIN)/python -m bench.handoff $(ARGS)
+bench: setup ## How fast the system is beside etcd itself, as a table (ARGS="--quick"; a b d …: some parts; --json FILE)
+	$(BIN)/python -m bench run $(ARGS)
+
+bench-compare: setup ## Measure again beside an earlier run: make bench-compare BASE=before.json
+	$(BIN)/python -m bench run --json build/bench.json $(ARGS)
+	$(BIN)/python -m bench compare $(BASE) build/bench.json
 
 requirements: ## Resolve requirements/*.in into the pinned *.txt
 	PYTHON=$(PYTHON) deploy/pin_requirements.sh

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements of the real system on this machine. What they print is relative to etcd itself, in the same run."""
+"""How fast the real system is, beside etcd itself: `python -m bench run`, `make bench`. See docs/performance.md."""

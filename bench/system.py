@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes that are measured: one etcd for all, systems and floors under prefixes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from bench.measure import Sample
+from bench.store import WITHIN, Store
+from chaos.processes import Child, wait_all_ready
+from ledger.embedded import EtcdCluster
+from ledger.ports import ReservedPorts
+from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc, records_pb2
+
+_HOST_MEMORY = 1 << 40
+_FREE = 1e15
+"""Bytes a second of a device whose copies cost nothing."""
+
+
+class Bench:
+    """One etcd and all that is measured on it; all processes end with the context.
+
+    Args:
+        fsync: etcd writes to the disk before it answers. A disk adds its own time to every write, the bare
+            transaction's included.
+    """
+
+    def __init__(self, *, fsync: bool = False, members: int = 1) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="timeslice-bench-"))
+        # Apart from the logs, since a Unix socket's path has at most 107 bytes.
+        self.sockets = Path(tempfile.mkdtemp(prefix="timeslice-"))
+        self.etcd = EtcdCluster(members, fast=not fsync)
+        self._stack = contextlib.ExitStack()
+        self._numbers = itertools.count()
+        self.store: Store
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for folder in (self.folder, self.sockets):
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            self.etcd.start()
+            stack.callback(self.etcd.stop)
+            self.store = Store(self.etcd.endpoints)
+            stack.callback(self.store.close)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def child(self, name: str, command: Sequence[str], ready: str) -> Child:
+        """A process that is not started yet."""
+        name = f"{next(self._numbers)}-{name}"
+        return Child(name, command, self.folder / f"{name}.log", ready=ready)
+
+    @property
+    def etcd_option(self) -> str:
+        return ",".join(self.etcd.endpoints)
+
+
+def free_port(stack: contextlib.ExitStack) -> str:
+    """An address that nobody else gets until ``stack`` is closed."""
+    ports = ReservedPorts(1)
+    stack.callback(ports.close)
+    return f"127.0.0.1:{ports.ports[0]}"
+
+
+def started(stack: contextlib.ExitStack, *children: Child) -> None:
+    """Start them, to be killed with ``stack``, and wait until all are ready. Raises ProcessTrouble."""
+    for child in children:
+        child.start()
+        stack.callback(child.kill)
+    wait_all_ready(children, WITHIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a system, its devices and their socket."""
+
+    name: str
+    devices: tuple[str, ...]
+    socket: Path
+
+
+class System:
+    """Replicas, agents and their simulated devices, under a prefix of their own.
+
+    Attributes:
+        processes: by what they are: ``replica0``, ``agent-n0``, ``device-n0``.
+
+    Args:
+        latency: seconds that each copy of a device takes.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        stack: contextlib.ExitStack,
+        name: str,
+        *,
+        replicas: int = 1,
+        nodes: int = 1,
+        devices: int = 1,
+        latency: float = 0.0,
+    ) -> None:
+        self.bench, self.prefix = bench, f"/{name}/"
+        stack.callback(bench.store.delete, self.prefix)
+        ports = ReservedPorts(replicas)
+        stack.callback(ports.close)
+        self.endpoints = tuple(f"127.0.0.1:{port}" for port in ports.ports)
+        self.nodes = tuple(
+            Node(f"n{n}", tuple(f"SIM-{name}-n{n}-{d}" for d in range(devices)), bench.sockets / f"{name}-n{n}")
+            for n in range(nodes)
+        )
+        self.processes: dict[str, Child] = {}
+        for node in self.nodes:
+            self.processes[f"device-{node.name}"] = bench.child(
+                f"{name}-device-{node.name}",
+                [
+                    *("-m", "nodeagent.backends.sim.device", "--socket", str(node.socket)),
+                    *("--log", str(bench.folder / f"{name}-{node.name}.events"), "--devices", str(devices)),
+                    *("--prefix", f"SIM-{name}-{node.name}-", "--bandwidth", str(_FREE), "--latency", str(latency)),
+                ],
+                "^simulated devices serve",
+            )
+        started(stack, *self.processes.values())
+        store = ("--etcd", bench.etcd_option, "--prefix", self.prefix)
+        rest = {
+            f"replica{i}": bench.child(
+                f"{name}-replica{i}", ["-m", "coordinator", *store, "--listen", endpoint], "^coordinator .* serves"
+            )
+            for i, endpoint in enumerate(self.endpoints)
+        }
+        for node in self.nodes:
+            state = bench.folder / f"{name}-state-{node.name}"
+            command = ["-m", "nodeagent", *store, "--node", node.name, "--backend", "sim"]
+            command += ["--sim-socket", str(node.socket), "--state-dir", str(state), "--host-memory", str(_HOST_MEMORY)]
+            rest[f"agent-{node.name}"] = bench.child(f"{name}-agent-{node.name}", command, "^agent .* serves")
+        self.processes |= rest
+        started(stack, *rest.values())
+
+    def put_group(self, name: str, *devices: tuple[Node, int]) -> None:
+        """Make a group of one device on each of these nodes, by its number. Raises grpc.RpcError."""
+        places = [records_pb2.NodeDevices(node=node.name, devices=[node.devices[index]]) for node, index in devices]
+        with grpc.insecure_channel(self.endpoints[0]) as channel:
+            stub = coordinator_pb2_grpc.CoordinatorStub(channel)
+            stub.PutGroup(coordinator_pb2.PutGroupRequest(name=name, nodes=places), timeout=WITHIN)
+
+    def attach(self, stack: contextlib.ExitStack, group: str, job: str, node: Node, device: int) -> None:
+        """Start a process of the job with 64 bytes on a device, which the job's turn must have been given."""
+        child = Child(
+            f"worker of {job}",
+            ("-m", "chaos.dev.worker", str(node.socket), node.devices[device]),
+            self.bench.folder / f"worker-{group}-{job}.log",
+            environment={"TIMESLICE_JOB_ID": job, "TIMESLICE_GROUP": group},
+            ready="^{}",  # its answer
+        )
+        child.start()
+        stack.callback(child.kill)
+        child.write("attach 64 64")
+        child.wait_ready(WITHIN)
+
+
+class Contender:
+    """A job in a process of its own that is told when to ask for a turn; see `bench.commands`.
+
+    Args:
+        module: ``bench.job`` or ``bench.floor.job``.
+    """
+
+    def __init__(
+        self, bench: Bench, stack: contextlib.ExitStack, module: str, endpoint: str, group: str, job: str
+    ) -> None:
+        self.job, self._lines = job, queue.SimpleQueue[str]()
+        command = ["-m", module, "--endpoint", endpoint, "--job", job, "--group", group]
+        name = f"{module}-{group}-{job}"
+        self.child = Child(name, command, bench.folder / f"{name}.log", ready="^ready", on_line=self._lines.put)
+        started(stack, self.child)
+        self._answer("ready")
+
+    def tell(self, command: str) -> None:
+        self.child.write(command)
+
+    def granted(self) -> float:
+        """When the turn came."""
+        return self._answer("granted")[0]
+
+    def queued(self) -> None:
+        self._answer("queued")
+
+    def yielded(self) -> float:
+        """When the yield began."""
+        return self._answer("yielded")[0]
+
+    def once(self) -> float:
+        """Seconds of an acquire and a yield."""
+        self.tell("once")
+        return self._answer("once")[0]
+
+    def _answer(self, kind: str) -> list[float]:
+        while True:
+            try:
+                said, *numbers = self._lines.get(timeout=WITHIN).split()
+            except queue.Empty:
+                raise TimeoutError(f"{self.child.name} has not said {kind!r}: see {self.child.log}") from None
+            if said == kind:
+                return [float(one) for one in numbers]
+
+
+class Pair:
+    """Two jobs of one group, one of which has the turn; each hand-off gives it to the other."""
+
+    def __init__(self, store: Store, first: Contender, second: Contender) -> None:
+        self._store, self._holder, self._other = store, first, second
+        first.tell("acquire")
+        first.granted()
+
+    @property
+    def holder(self) -> str:
+        """The job that has the turn."""
+        return self._holder.job
+
+    @property
+    def other(self) -> str:
+        """The job that has not."""
+        return self._other.job
+
+    def hand_off(self) -> Sample:
+        """From the call of yield until the other's acquire has returned; the revisions from yield to grant."""
+        self._other.tell("acquire")
+        self._other.queued()
+        before = self._store.revision()
+        self._holder.tell("yield")
+        began, ended = self._holder.yielded(), self._other.granted()
+        self._holder, self._other = self._other, self._holder
+        return Sample(ended - began, self._store.revision() - before)
+
+
+def alone(store: Store, contender: Contender) -> Sample:
+    """An acquire and a yield that nobody contends."""
+    before = store.revision()
+    seconds = contender.once()
+    return Sample(seconds, store.revision() - before)
