@@ -20,6 +20,7 @@ from nodeagent.agent import NodeAgent
 from nodeagent.backends.base import BackendError
 from nodeagent.errors import AgentError
 from nodeagent.standalone import GroupInCharge, NoSuchJob, NoSuchOperation, Operation, Standalone, State
+from nodeagent.switch import Switch
 from timeslice_proto.v1 import nodeagent_pb2 as pb
 from timeslice_proto.v1 import nodeagent_pb2_grpc, records_pb2
 
@@ -94,7 +95,7 @@ class NodeAgentService(nodeagent_pb2_grpc.NodeAgentServicer):
                 ],
                 jobs=[records_pb2.JobProcesses(job=one.job, processes=map(_record, one.processes)) for one in jobs],
                 groups=[
-                    pb.GroupStatus(group=name, highest_epoch=state.group(name).highest, doing=worker.switch.doing)
+                    pb.GroupStatus(group=name, highest_epoch=state.group(name).highest, doing=_doing(worker.switch))
                     for name, worker in sorted(agent.workers.items())
                 ],
                 registered=bool(agent.incarnation),
@@ -168,6 +169,15 @@ def _operation(one: Operation) -> pb.Operation:
         reason="SWITCH_FAILED" if one.state is State.FAILED else "",
         processes=map(_record, one.processes),
     )
+
+
+def _doing(switch: Switch) -> str:
+    """What is in hand, and how far the copies have come."""
+    moved = tuple(switch.moved.values())
+    if not moved:
+        return switch.doing
+    done, total = (sum(one) for one in zip(*moved, strict=True))
+    return f"{switch.doing}: {done} of {total} bytes"
 
 
 def _record(one: ProcessRecord) -> records_pb2.ProcessRecord:
