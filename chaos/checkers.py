@@ -163,16 +163,26 @@ def places(tickets: Sequence[Seen]) -> list[Place]:
 def order(evidence: Evidence) -> Iterator[Violation]:
     """At a grant nobody of that priority, or of a higher one, has an earlier place and still waits.
 
-    A higher priority that came after the switch had begun does not count: the incoming ticket is fixed then.
+    A higher priority that came after the switch had begun does not count: the incoming ticket is fixed then. And while
+    a job is pinned, because it cannot be taken off the devices, its own tickets alone are served.
     """
     every = places(evidence.tickets)
     for one in every:
-        for other in every if one.granted else ():
+        if not one.granted or one.job == _pinned(evidence.turns, one.granted):
+            continue
+        for other in every:
             earlier = other.create < one.create and other.priority >= one.priority
             left = min((at for at in (other.granted, other.refused, other.gone) if at), default=None)
             if earlier and (left is None or left > one.granted):
                 what = f"{one.job} (place {one.create}) was granted before {other.job} (place {other.create})"
                 yield Violation("no place lost", what)
+
+
+def _pinned(turns: Sequence[Recorded], revision: int) -> str:
+    """The job that was pinned just before this revision; empty: none."""
+    before = [one.turn for one in turns if one.revision < revision]
+    pinned = before[-1].pinned if before and before[-1] else None
+    return pinned.job if pinned else ""
 
 
 def lost_places(evidence: Evidence) -> Iterator[Violation]:

@@ -17,6 +17,7 @@ import contextlib
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from chaos import history
 from chaos.dev.job import Rhythm
 from chaos.jobs import JobProcess
 from chaos.processes import Child, wait_all_ready
+from chaos.proxy import Link
 from ledger.embedded import EtcdCluster
 from ledger.ports import ReservedPorts
 from nodeagent.backends.sim import log as devicelog
@@ -66,6 +68,14 @@ class Node:
     devices: tuple[str, ...]
     socket: Path
     log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that was done to the world, at ``at`` (ns of CLOCK_MONOTONIC, just before it)."""
+
+    at: int
+    what: str
 
 
 class Named(Protocol):
@@ -111,7 +121,14 @@ class World:
         policy: of that group.
         environment: more of it, by the name of the process.
         agent: the program that runs as agent.
+        proxied: a proxy stands between every two parties that speak with each other: see `links`.
+        failpoints: points can be armed by files in this folder.
         folder: for logs and state; None: a temporary one, removed at the end.
+
+    Attributes:
+        links: where it is proxied, by who connects with whom: ("replica0", "etcd1"), ("job-a", "replica2"); to an
+            etcd member from all its peers: ("peers", "etcd0").
+        marks: all that was done to it, oldest first.
 
     Raises ProcessTrouble, EtcdServerError or grpc.RpcError on entering when something does not start in time.
     """
@@ -127,10 +144,15 @@ class World:
         policy: records_pb2.Policy | None = None,
         environment: Mapping[str, Mapping[str, str]] | None = None,
         agent: Sequence[str] = ("-m", "nodeagent"),
+        proxied: bool = False,
+        failpoints: Path | None = None,
         folder: Path | None = None,
     ) -> None:
         self.shape, self.group = shape or Shape(), group
         self._policy, self._environment, self._agent = policy, environment or {}, tuple(agent)
+        self._proxied, self._failpoints = proxied, failpoints
+        self.links: dict[tuple[str, str], Link] = {}
+        self.marks: list[Mark] = []
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="timeslice-world-")) if folder is None else folder
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +179,8 @@ class World:
             devices = [self._child(f"device-{node.name}", self._device_command(node), _DEVICE) for node in self.nodes]
             for child in devices:
                 child.start()
+            for member in self.etcd.members if self._proxied else ():
+                member.peer_url = f"http://{self._link('peers', member.name, member.peer_endpoint)}"
             self.etcd.start()
             others = [
                 self._child("history", self._history_command(), _HISTORY),
@@ -183,6 +207,8 @@ class World:
                 every.callback(shutil.rmtree, self.folder, ignore_errors=True)
             every.callback(shutil.rmtree, self._sockets, ignore_errors=True)
             every.callback(self._ports.close)
+            for link in self.links.values():
+                every.callback(link.close)
             every.callback(self.etcd.stop)
             # Called in reverse order: jobs, agents, replicas, history, devices.
             for child in self._children.values():
@@ -208,6 +234,10 @@ class World:
         """Of all processes."""
         return (*(member.name for member in self.etcd.members), *self._children)
 
+    def mark(self, what: str) -> None:
+        """Note that this is done to it now: it is drawn in the timeline."""
+        self.marks.append(Mark(time.monotonic_ns(), what))
+
     def pid(self, name: str) -> int | None:
         """None while it does not run."""
         return self._named(name).pid
@@ -219,26 +249,31 @@ class World:
 
     def kill(self, name: str) -> None:
         """SIGKILL; returns when it is gone."""
+        self.mark(f"SIGKILL {name}")
         self._named(name).kill()
 
     def stop(self, name: str) -> None:
         """SIGTERM, after 30 s SIGKILL; returns when it is gone."""
+        self.mark(f"SIGTERM {name}")
         self._named(name).end(signal.SIGTERM, _STOP_SECONDS)
 
     def freeze(self, name: str) -> None:
         """SIGSTOP: its sockets stay open, nobody answers."""
+        self.mark(f"SIGSTOP {name}")
         self._named(name).freeze()
 
     def thaw(self, name: str) -> None:
         """SIGCONT."""
+        self.mark(f"SIGCONT {name}")
         self._named(name).thaw()
 
     def restart(self, name: str, *, environment: Mapping[str, str] | None = None, wait: bool = True) -> None:
         """Start one that has ended: same command, ports and state. ``environment`` replaces what was added before."""
+        self.mark(f"start {name}")
         named = self._named(name)
         if isinstance(named, Child):
             if environment is not None:
-                named.environment = dict(environment)
+                named.environment = {**self._common, **environment}
             named.start()
             if wait:
                 named.wait_ready(READY_SECONDS)
@@ -252,7 +287,7 @@ class World:
         return self._children[name]
 
     def _child(self, name: str, command: Sequence[str], ready: str) -> Child:
-        child = Child(name, command, self.folder / f"{name}.log", environment=self._environment.get(name), ready=ready)
+        child = Child(name, command, self.folder / f"{name}.log", environment=self._added(name), ready=ready)
         self._children[name] = child
         return child
 
@@ -270,11 +305,11 @@ class World:
         for option in ("busy", "idle", "spread", "kernel", "bytes"):
             command += [f"--{option}", str(getattr(rhythm, option))]
         environment = {
-            "TIMESLICE_ENDPOINTS": ",".join(self.endpoints),
+            "TIMESLICE_ENDPOINTS": ",".join(self._endpoints_for(name)),
             "TIMESLICE_JOB_ID": name,
             "TIMESLICE_GROUP": group,
             "TIMESLICE_TTL": str(ttl),
-            **self._environment.get(name, {}),
+            **self._added(name),
         }
         job = JobProcess(name, command, self.folder / f"{name}.log", environment)
         self._children[name] = job.child
@@ -314,8 +349,28 @@ class World:
         return range(len(self.endpoints))
 
     @property
-    def _etcd_option(self) -> str:
-        return ",".join(self.etcd.endpoints)
+    def _common(self) -> dict[str, str]:
+        """The environment of all that has failpoints."""
+        return {"TIMESLICE_FAILPOINTS": f"@{self._failpoints}"} if self._failpoints else {}
+
+    def _added(self, name: str) -> dict[str, str]:
+        return {**self._common, **self._environment.get(name, {})}
+
+    def _etcd_for(self, name: str) -> str:
+        """etcd's members, as this process is to reach them."""
+        return ",".join(self._link(name, member.name, member.endpoint) for member in self.etcd.members)
+
+    def _endpoints_for(self, job: str) -> list[str]:
+        """The replicas, as this job is to reach them."""
+        return [self._link(job, f"replica{index}", endpoint) for index, endpoint in enumerate(self.endpoints)]
+
+    def _link(self, source: str, target: str, endpoint: str) -> str:
+        """Where ``source`` finds ``target``: at ``endpoint``, or at a proxy before it."""
+        if not self._proxied:
+            return endpoint
+        link = self.links[source, target] = Link(f"{source} and {target}", endpoint)
+        link.start()
+        return link.endpoint
 
     def _device_command(self, node: Node) -> list[str]:
         shape = self.shape
@@ -326,14 +381,22 @@ class World:
         ]
 
     def _replica_command(self, index: int) -> list[str]:
-        return ["-m", "coordinator", "--etcd", self._etcd_option, "--listen", self.endpoints[index]]
+        return ["-m", "coordinator", "--etcd", self._etcd_for(f"replica{index}"), "--listen", self.endpoints[index]]
 
     def _agent_command(self, node: Node, port: int) -> list[str]:
         return [
-            *(*self._agent, "--node", node.name, "--etcd", self._etcd_option, "--listen", f"127.0.0.1:{port}"),
+            *(
+                *self._agent,
+                "--node",
+                node.name,
+                "--etcd",
+                self._etcd_for(f"agent-{node.name}"),
+                "--listen",
+                f"127.0.0.1:{port}",
+            ),
             *("--backend", "sim", "--sim-socket", str(node.socket)),
             *("--state-dir", str(self.folder / f"state-{node.name}"), "--host-memory", str(_HOST_MEMORY)),
         ]
 
     def _history_command(self) -> list[str]:
-        return ["-m", "chaos.history", "--etcd", self._etcd_option, "--out", str(self._history)]
+        return ["-m", "chaos.history", "--etcd", ",".join(self.etcd.endpoints), "--out", str(self._history)]

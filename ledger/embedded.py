@@ -77,7 +77,9 @@ class EtcdMember:
         scheme = "https" if tls is not None else "http"
         self.endpoint = f"127.0.0.1:{client}"
         self.client_url = f"{scheme}://{self.endpoint}"
-        self.peer_url = f"http://127.0.0.1:{peer}"
+        self.peer_endpoint = f"127.0.0.1:{peer}"
+        # Where the other members find it, which may be a proxy before it.
+        self.peer_url = f"http://{self.peer_endpoint}"
         # Health and metrics on a plain port of their own, so that asking needs no certificate.
         self.metrics_url = f"http://127.0.0.1:{metrics}"
         self._tls = tls
@@ -96,7 +98,7 @@ class EtcdMember:
             *(sys.executable, "-I", str(_LAUNCHER), str(os.getpid()), str(binary.path)),
             *("--name", self.name, "--data-dir", str(self.data), "--auto-compaction-retention", "0"),
             *("--listen-client-urls", self.client_url, "--advertise-client-urls", self.client_url),
-            *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
+            *("--listen-peer-urls", f"http://{self.peer_endpoint}", "--initial-advertise-peer-urls", self.peer_url),
             *("--listen-metrics-urls", self.metrics_url, "--initial-cluster", initial_cluster),
             *("--logger", "zap", "--log-outputs", "stderr", "--log-level", "warn"),
             *(self._tls.arguments() if self._tls is not None else ()),
@@ -201,12 +203,15 @@ class EtcdCluster:
             EtcdMember(f"etcd{i}", self._folder, ports[i * 3 : i * 3 + _PORTS_OF_A_MEMBER], tls=tls)
             for i in range(members)
         )
-        self._initial_cluster = ",".join(f"{m.name}={m.peer_url}" for m in self.members)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """`host:port` of each member, as gRPC takes it."""
         return tuple(member.endpoint for member in self.members)
+
+    @property
+    def _initial_cluster(self) -> str:
+        return ",".join(f"{member.name}={member.peer_url}" for member in self.members)
 
     def start(self) -> None:
         """Start the members that do not run; wait until all are healthy. If that fails, nothing is left."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Something of the system itself dies, or stands still, in the middle of a switch; jobs must see nothing of it.
 
-Three jobs contend for two nodes without a pause. A fault comes at a random moment after a switch has begun; whether it
-counts is told by the history afterwards: the turn was PREPARING, COMMITTING or RELEASING just before it.
+Three jobs contend for two nodes without a pause, and now and then a fourth gives up in its own switch, which is then
+taken back. Before each fault a phase is chosen, the one that was hit least; the fault comes at a random moment in it.
+Whether it counts is told by the history afterwards: the phase in which the turn was just before it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
 from chaos.observer import Observer, Seen
 from chaos.processes import ProcessTrouble
-from chaos.scenarios.scenario import WITHIN, Run, Scenario, judged, observer, spread
-from chaos.scenarios.switches import MOVING, Switch, switch_at, switches, turn_at
+from chaos.quitter import JOB as QUITTER
+from chaos.quitter import Quitter
+from chaos.scenarios.scenario import WITHIN, Figures, Run, Scenario, judged, observer, spread
+from chaos.scenarios.switches import MOVING, phase_took, switch_at, switches, turn_at
 from chaos.world import Shape, World
 from ledger.records import Phase
 
@@ -31,6 +34,9 @@ _RHYTHM = Rhythm(busy=0.15, idle=0.05, kernel=0.05)
 _SHAPE = Shape(bandwidth=20e9, latency=0.02)
 _TRIES = 5
 """Faults for each that has to count; more, and the scenario gives up."""
+
+_SHARES = {Phase.PREPARING: 3, Phase.COMMITTING: 4, Phase.RELEASING: 2}
+"""Of so many faults each, in these phases. A release costs a switch that leads nowhere, so fewer are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +57,70 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault, at ``at`` (ns of CLOCK_MONOTONIC, just before it), and when each job had had a turn again."""
+    """One fault, at ``at`` (ns of CLOCK_MONOTONIC, just before it), in ``phase``; undone at ``undone``."""
 
     at: int
     undone: int
     victim: str
+    phase: Phase
+
+    @property
+    def counts(self) -> bool:
+        return self.phase in MOVING
+
+
+class Storm:
+    """One world, and faults in it until enough of them count."""
+
+    def __init__(self, run: Run, fault: Fault, world: World, eyes: Observer, quitter: Quitter) -> None:
+        self._run, self._fault, self._world, self._eyes, self._quitter = run, fault, world, eyes, quitter
+        self._random = Random(run.seed)
+        self.strikes: list[Strike] = []
+
+    @property
+    def hits(self) -> Counter[Phase]:
+        return Counter(one.phase for one in self.strikes if one.counts)
+
+    def blow(self) -> None:
+        """Until enough faults count, or no other is to come. Raises ProcessTrouble, TimeoutError: a fault stopped it."""
+        run = self._run
+        while self.hits.total() < run.count and len(self.strikes) < run.count * _TRIES and not run.over:
+            strike = self._strike()
+            self.strikes.append(strike)
+            run.say(_told(self._world, strike))
+
+    def _strike(self) -> Strike:
+        """One fault in the phase that was hit least; returns once it is undone and every job has had a turn again."""
+        world, fault = self._world, self._fault
+        wanted = min(_SHARES, key=lambda phase: (self.hits[phase] / _SHARES[phase], phase.value))
+        victim = fault.victim(world, self._random)
+        typical = phase_took(world.history(), wanted)
+        self._wait_for(wanted)
+        time.sleep(self._random.random() * typical)
+        at = time.monotonic_ns()
+        fault.do(world, victim)
+        time.sleep(self._random.random() * fault.lasts)
+        fault.undo(world, victim)
+        undone = time.monotonic_ns()
+        for job in world.jobs.values():
+            job.wait_for(lambda lines: any(_after(line, at) for line in lines), WITHIN, "have a turn after the fault")
+        turn = turn_at(world.history(), at)
+        return Strike(at, undone, victim, turn.phase if turn else Phase.IDLE)
+
+    def _wait_for(self, phase: Phase) -> None:
+        """Return as soon as the turn is seen to have come to this phase."""
+        if phase is Phase.RELEASING:
+            self._quitter.release(WITHIN)
+            return
+        seen = self._eyes.seen
+
+        def is_there(one: Seen) -> bool:
+            return one.turn is not None and one.turn.phase is phase
+
+        self._eyes.wait_for(is_there, WITHIN, after=seen[-1].revision if seen else 0)
 
 
 def _storm(run: Run, fault: Fault) -> tuple[list[str], list[Violation]]:
-    random = Random(run.seed)
-    strikes: list[Strike] = []
     stuck: list[Violation] = []
     with World(replicas=fault.replicas, nodes=2, etcd=fault.etcd, shape=_SHAPE) as world, observer(world) as eyes:
         with ThreadPoolExecutor(len(_JOBS)) as pool:
@@ -71,81 +131,47 @@ def _storm(run: Run, fault: Fault) -> tuple[list[str], list[Violation]]:
             job.run()
         for job in world.jobs.values():
             job.wait_turns(1, WITHIN)
-        try:
-            while _counting(world, strikes) < run.count and len(strikes) < run.count * _TRIES:
-                strikes.append(_strike(world, eyes, fault, random))
-                run.say(_told(world, strikes[-1]))
-            for job in world.jobs.values():
-                job.rest()
-            for job in world.jobs.values():
-                job.wait_rested(WITHIN)
-        except (ProcessTrouble, TimeoutError) as error:
-            stuck.append(Violation("a fault delays, and no more", str(error)))
-        facts, violations = judged(world, eyes)
-        own, short = _facts(world, strikes, run.count)
+        with Quitter(world.endpoints, world.etcd.endpoints, world.group, eyes, Random(run.seed)) as quitter:
+            storm = Storm(run, fault, world, eyes, quitter)
+            try:
+                storm.blow()
+                for job in world.jobs.values():
+                    job.rest()
+                for job in world.jobs.values():
+                    job.wait_rested(WITHIN)
+            except (ProcessTrouble, TimeoutError) as error:
+                stuck.append(Violation("a fault delays, and no more", str(error)))
+        facts, violations = judged(world, eyes, excused=(QUITTER,))
+        own, short = _facts(world, storm.strikes, run)
         return [*own, *facts], [*stuck, *violations, *short]
-
-
-def _strike(world: World, eyes: Observer, fault: Fault, random: Random) -> Strike:
-    """One fault after the next switch has begun; returns once it is undone and every job has had a turn again."""
-    victim = fault.victim(world, random)
-    typical = _typical(switches(world.history()))
-    seen = eyes.seen
-    eyes.wait_for(_begins, WITHIN, after=seen[-1].revision if seen else 0)
-    # The square: early moments more often, since PREPARE is the shorter of the phases.
-    time.sleep(random.random() ** 2 * typical)
-    at = time.monotonic_ns()
-    fault.do(world, victim)
-    time.sleep(random.random() * fault.lasts)
-    fault.undo(world, victim)
-    undone = time.monotonic_ns()
-    for job in world.jobs.values():
-        job.wait_for(lambda lines: any(_after(line, at) for line in lines), WITHIN, "have a turn after the fault")
-    return Strike(at, undone, victim)
 
 
 def _after(line: Line, mono: int) -> bool:
     return isinstance(line, Yielded) and line.granted > mono
 
 
-def _begins(seen: Seen) -> bool:
-    return seen.turn is not None and seen.turn.phase is Phase.PREPARING
-
-
-def _typical(found: Sequence[Switch]) -> float:
-    return median(one.took for one in found if one.end)
-
-
-def _phase(world: World, strike: Strike) -> Phase:
-    turn = turn_at(world.history(), strike.at)
-    return turn.phase if turn else Phase.IDLE
-
-
-def _counting(world: World, strikes: Sequence[Strike]) -> int:
-    return sum(_phase(world, one) in MOVING for one in strikes)
-
-
 def _told(world: World, strike: Strike) -> str:
-    phase = _phase(world, strike)
-    if phase not in MOVING:
-        return f"{strike.victim} in {phase.name}: does not count"
+    if not strike.counts:
+        return f"{strike.victim} in {strike.phase.name}: does not count"
     switch = switch_at(switches(world.history()), strike.at)
     assert switch is not None
-    return f"{strike.victim} in {phase.name}: {switch.course}, {switch.took * 1000:,.0f} ms from PREPARE to grant"
+    return (
+        f"{strike.victim} in {strike.phase.name}: {switch.course}, {switch.took * 1000:,.0f} ms from PREPARE to grant"
+    )
 
 
-def _facts(world: World, strikes: Sequence[Strike], wanted: int) -> tuple[list[str], list[Violation]]:
+def _facts(world: World, strikes: Sequence[Strike], run: Run) -> tuple[list[str], list[Violation]]:
     found = switches(world.history())
-    hit = [(one, _phase(world, one), switch_at(found, one.at)) for one in strikes]
-    counting = [(one, phase, switch) for one, phase, switch in hit if phase in MOVING and switch]
-    by_phase = Counter(phase.name for _, phase, _ in counting)
-    courses = Counter(f"{phase.name}: {switch.course}" for _, phase, switch in counting)
-    struck = {switch.begin for _, _, switch in hit if switch}
+    counting = [(one, switch) for one in strikes if one.counts and (switch := switch_at(found, one.at))]
+    by_phase = Counter(one.phase.name for one, _ in counting)
+    courses = Counter(f"{one.phase.name}: {switch.course}" for one, switch in counting)
+    struck = {switch.begin for one in strikes if (switch := switch_at(found, one.at))}
     # What a fault touched without counting is neither: it was under way while something was away.
     away = [(one.at, one.undone) for one in strikes]
     quiet = [one.took for one in found if one.end and not any(a < one.end and one.begin < b for a, b in away)]
     usual = median(quiet) if quiet else 0.0
-    delays = [max(switch.took - usual, 0.0) for _, _, switch in counting if switch.end]
+    delays = [max(switch.took - usual, 0.0) for _, switch in counting if switch.end]
+    run.note(Figures(len(found), len(strikes), by_phase, tuple(delays)))
     facts = [
         f"faults: {len(strikes)}, counting {len(counting)} ({', '.join(f'{n} in {p}' for p, n in by_phase.items())})",
         *(f"  {count} times {course}" for course, count in courses.most_common()),
@@ -153,8 +179,8 @@ def _facts(world: World, strikes: Sequence[Strike], wanted: int) -> tuple[list[s
         f"delay added to a struck switch: {spread(delays)}",
     ]
     short = []
-    if len(counting) < wanted:
-        short.append(Violation("the scenario itself", f"{len(counting)} of {wanted} faults hit a switch"))
+    if len(counting) < run.count and not run.over:
+        short.append(Violation("the scenario itself", f"{len(counting)} of {run.count} faults hit a switch"))
     return facts, short
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -148,7 +149,29 @@ def judged(world: World, eyes: Observer, excused: Sequence[str] = ()) -> tuple[l
     kernels = sum(1 for events in evidence.devices.values() for event in events if event.name == "touch-end")
     verdict, violations = one_lock(evidence, world)
     facts = [f"judged: {grants} grants, {kernels} kernels, {len(evidence.turns)} records of the turn; {verdict}"]
-    return facts, [*judge(evidence), *violations]
+    facts += _hindrances(evidence)
+    violations += judge(evidence)
+    if violations:
+        world.keep()
+        facts.append(f"all logs and the history are kept in {world.folder}")
+    return facts, violations
+
+
+def _hindrances(evidence: Evidence) -> list[str]:
+    """Why jobs were pinned and switches refused: nothing that is promised not to be, but to be looked at."""
+    pinned, blocked = Counter[str](), Counter[str]()
+    was = None
+    for one in evidence.turns:
+        now = one.turn
+        if now and now.pinned and (was is None or was.pinned != now.pinned):
+            pinned[f"{now.pinned.job}: {now.pinned.reason}"] += 1
+        if now and now.blocked and (was is None or was.blocked != now.blocked):
+            blocked[f"{now.blocked.node}: {now.blocked.reason}"] += 1
+        was = now
+    return [
+        *(f"  pinned {count} times: {why}" for why, count in pinned.most_common()),
+        *(f"  blocked {count} times: {why}" for why, count in blocked.most_common()),
+    ]
 
 
 def one_lock(evidence: Evidence, world: World) -> tuple[Verdict, list[Violation]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from chaos.history import Recorded
 from ledger.records import Phase, Turn
@@ -64,6 +65,20 @@ def switches(turns: Sequence[Recorded]) -> list[Switch]:
     if begin:
         found.append(Switch(begin, 0, tuple(epochs), tuple(phases)))
     return found
+
+
+def phase_took(turns: Sequence[Recorded], phase: Phase) -> float:
+    """Seconds that the turn was in this phase, as a median of all times that it came to it; 0: never yet."""
+    took: list[float] = []
+    since: int | None = None
+    for one in turns:
+        now = one.turn.phase if one.turn else None
+        if since is not None and now is not phase:
+            took.append((one.mono - since) / 1e9)
+            since = None
+        elif since is None and now is phase:
+            since = one.mono
+    return median(took) if took else 0.0
 
 
 def turn_at(turns: Sequence[Recorded], mono: int) -> Turn | None:
