@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from chaos.dev.lines import Granted, Line, Trouble, Yielded
+from chaos.dev.lines import Asked, Granted, Line, Trouble, Yielded
 from chaos.history import Recorded
 from chaos.observer import Seen
 from ledger.records import Phase, TicketState
 from nodeagent.backends.sim import log as devicelog
 
 _MS = 1_000_000
+
+LONGEST_WAIT = 60.0
+"""Seconds from asking to the grant, whatever is done to the system: far more than it takes, on a slow machine too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ def judge(evidence: Evidence) -> list[Violation]:
         *order(evidence),
         *lost_places(evidence),
         *troubles(evidence),
+        *delays(evidence),
     ]
 
 
@@ -202,3 +206,14 @@ def troubles(evidence: Evidence) -> Iterator[Violation]:
         for line in lines if job not in evidence.excused else ():
             if isinstance(line, Trouble):
                 yield Violation("jobs see nothing", f"{job}: {line.reason}: {line.message}")
+
+
+def delays(evidence: Evidence) -> Iterator[Violation]:
+    """Whatever is done to the system, a job that nobody harmed waits no longer than so long for its turn."""
+    for job, lines in evidence.jobs.items():
+        asked = 0
+        for line in lines if job not in evidence.excused else ():
+            if isinstance(line, Asked):
+                asked = line.mono
+            elif isinstance(line, Granted) and (waited := (line.mono - asked) / 1e9) > LONGEST_WAIT:
+                yield Violation("delays are bounded", f"{job} waited {waited:.1f} s for token {line.token}")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A history that is no lock's, drawn: one page without anything else, to be looked at in a browser.
+"""A history, drawn: one page without anything else, to be looked at in a browser.
 
-A line for each client; what it asked for, from the begin of the call to its end; when it had the turn; and the moments
-that the longest order gives to the calls, numbered. What has no place in any order is red.
+A line for each client; what it asked for, from the begin of the call to its end; when it had the turn; what was done to
+the system, above; and the moments that the longest order gives to the calls, numbered. What has no place in any order
+is red. Of a history that is a lock's all is drawn; of one that is not, the part around what has no place.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from html import escape
 from string import Template
 
 from chaos.linearizability import Kind, Operation, Verdict
+from chaos.marks import Mark
 
 SHOWN = 14
 """How many operations before the one that has no place are drawn."""
 
-_LEFT, _WIDTH, _ROW, _TOP, _BAR = 130, 1_080, 46, 34, 16
+_LEFT, _WIDTH, _ROW, _TOP, _BAR = 130, 1_080, 46, 62, 16
 _TICKS = 8
+_PIXELS_A_SECOND = 90
+"""Of a whole history, which is scrolled."""
 
 _PAGE = Template("""\
 <!doctype html>
@@ -41,6 +45,7 @@ _PAGE = Template("""\
   text { fill: var(--ink) } .dim, .legend { fill: var(--dim); color: var(--dim) }
   .grid { stroke: var(--line) } .asks { fill: var(--asks) } .has { fill: var(--has) } .gives { fill: var(--gives) }
   .loses { fill: none; stroke: var(--dim); stroke-dasharray: 4 3 } .open { stroke: var(--dim); stroke-dasharray: 4 3 }
+  .fault { stroke: var(--bad); stroke-dasharray: 2 3 } .fault-head { fill: var(--bad) } .fault-text { font-size: 10px }
   .bad { fill: var(--bad) } .point { fill: var(--ground); stroke: var(--ink); stroke-width: 1.5 }
   .number { font-size: 10px; text-anchor: middle } .box { display: inline-block; width: .8em; height: .8em;
   margin: 0 .35em 0 1.1em; border-radius: 2px }
@@ -51,41 +56,48 @@ _PAGE = Template("""\
 <i class="box" style="background: var(--has)"></i>has it
 <i class="box" style="background: var(--gives)"></i>gives it back
 <i class="box" style="background: var(--bad)"></i>has no place in any order
+<span style="margin-left: 1.1em; color: var(--bad)">▼</span> was done to the system
 <span style="margin-left: 1.1em">① …</span> the order found, up to there. Point at a bar for its times.</p>
 <figure>$picture</figure>
 </html>
 """)
 
 
-def draw(operations: Sequence[Operation], verdict: Verdict, group: str) -> str:
-    """The page, for a history that is not linearizable."""
-    assert verdict.stuck is not None, "there is nothing to be shown of a history that is linearizable"
-    title = f"The history of group {group} is not that of a lock"
+def draw(operations: Sequence[Operation], verdict: Verdict, group: str, marks: Sequence[Mark] = ()) -> str:
+    """The page. ``marks``: what was done to the system meanwhile."""
     stuck, state = verdict.stuck, verdict.state
-    what = (
-        f"The {stuck} took effect between its begin and its end in no order of these calls. In the one that gets "
-        f"furthest, {len(verdict.order)} calls have their place before it, and then {state}."
-    )
-    return _PAGE.substitute(title=escape(title), what=escape(what), picture=_Picture(operations, verdict).svg())
+    if stuck is None:
+        title, what = f"The history of group {group}", f"It is that of a lock: {verdict}."
+    else:
+        title = f"The history of group {group} is not that of a lock"
+        what = (
+            f"The {stuck} took effect between its begin and its end in no order of these calls. In the one that gets "
+            f"furthest, {len(verdict.order)} calls have their place before it, and then {state}."
+        )
+    picture = _Picture(operations, verdict, marks).svg()
+    return _PAGE.substitute(title=escape(title), what=escape(what), picture=picture)
 
 
 class _Picture:
-    """The part of the history that is around what has no place."""
+    """The part of the history that is around what has no place; all of it, where everything has one."""
 
-    def __init__(self, operations: Sequence[Operation], verdict: Verdict) -> None:
-        assert verdict.stuck is not None and verdict.stuck.end is not None
+    def __init__(self, operations: Sequence[Operation], verdict: Verdict, marks: Sequence[Mark]) -> None:
         self.stuck = verdict.stuck
         moments: list[tuple[Operation, int]] = []
         now = 0
         for one in verdict.order:
             now = max(now, one.begin)
             moments.append((one, now))
-        first = max(len(moments) - SHOWN, 0)
+        first = max(len(moments) - SHOWN, 0) if self.stuck else 0
         self.moments = list(enumerate(moments, 1))[first:]
-        begins = [one.begin if first == 0 else at for _, (one, at) in self.moments] + [self.stuck.begin]
-        begin, end = min(begins), max(*begins, verdict.stuck.end)
+        begins = [one.begin if first == 0 else at for _, (one, at) in self.moments]
+        ends = [one.end or one.begin for one in (operations if self.stuck is None else (self.stuck,))]
+        begins += [self.stuck.begin] if self.stuck else []
+        begin, end = min(begins, default=0), max(*begins, *ends, 0)
         spare = max((end - begin) // 12, 1)
         self.begin, self.end = begin - spare, end + spare
+        self.width = _WIDTH if self.stuck else max(_WIDTH, round((end - begin) / 1e9 * _PIXELS_A_SECOND))
+        self.marks = [one for one in marks if self.begin <= one.at <= self.end]
         shown = [one for one in operations if one.begin <= self.end and (one.end is None or one.end >= self.begin)]
         self.calls = sorted(shown, key=lambda one: one.begin)
         self.held = [span for span in _held(operations) if span[1] <= self.end and span[2] >= self.begin]
@@ -94,7 +106,8 @@ class _Picture:
 
     def svg(self) -> str:
         height = _TOP + _ROW * len(self.rows) + 10
-        parts = [f'<svg width="{_LEFT + _WIDTH + 40}" height="{height}" role="img">', *self._grid(height)]
+        parts = [f'<svg width="{_LEFT + self.width + 40}" height="{height}" role="img">', *self._grid(height)]
+        parts += [part for place, one in enumerate(self.marks) for part in self._mark(one, place, height)]
         for acquire, begin, end in self.held:
             said = f"{acquire.client} has token {acquire.token}"
             parts.append(self._bar(acquire.client, begin, end, "has", said, thin=True))
@@ -107,14 +120,25 @@ class _Picture:
 
     def _grid(self, height: int) -> list[str]:
         parts = []
-        for tick in range(_TICKS + 1):
-            at = self.begin + (self.end - self.begin) * tick // _TICKS
+        ticks = _TICKS * max(self.width // _WIDTH, 1)
+        for tick in range(ticks + 1):
+            at = self.begin + (self.end - self.begin) * tick // ticks
             x = self._x(at)
             parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height}"/>')
             said = f"{(at - self.begin) / 1e6:,.3g} ms"
             parts.append(f'<text class="dim" x="{x:.1f}" y="16" text-anchor="middle">{said}</text>')
         names = (f'<text x="0" y="{self._y(client) + 13}">{escape(client)}</text>' for client in self.rows)
         return [*parts, *names]
+
+    def _mark(self, one: Mark, place: int, height: int) -> list[str]:
+        """A line through all rows. Names are staggered, since faults and their ends come close together."""
+        x, y = self._x(one.at), 34 + place % 2 * 12
+        said = f"{one.what}: at {(one.at - self.begin) / 1e6:,.3f} ms"
+        return [
+            f'<line class="fault" x1="{x:.1f}" y1="{y}" x2="{x:.1f}" y2="{height}"/>',
+            f'<path class="fault-head" d="M{x - 4:.1f} {y - 6}h8l-4 6z"><title>{escape(said)}</title></path>',
+            f'<text class="fault-text" x="{x + 6:.1f}" y="{y}">{escape(one.what)}</text>',
+        ]
 
     def _call(self, one: Operation) -> str:
         kind = {Kind.ACQUIRE: "asks", Kind.YIELD: "gives", Kind.LOSE: "loses"}[one.kind]
@@ -135,7 +159,7 @@ class _Picture:
         )
 
     def _x(self, at: int) -> float:
-        return _LEFT + _WIDTH * (at - self.begin) / (self.end - self.begin)
+        return _LEFT + self.width * (at - self.begin) / (self.end - self.begin)
 
     def _y(self, client: str) -> int:
         return _TOP + _ROW * self.rows[client]

@@ -29,6 +29,7 @@ import grpc
 from chaos import history
 from chaos.dev.job import Rhythm
 from chaos.jobs import JobProcess
+from chaos.marks import Mark
 from chaos.processes import Child, wait_all_ready
 from chaos.proxy import Link
 from ledger.embedded import EtcdCluster
@@ -68,14 +69,6 @@ class Node:
     devices: tuple[str, ...]
     socket: Path
     log: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that was done to the world, at ``at`` (ns of CLOCK_MONOTONIC, just before it)."""
-
-    at: int
-    what: str
 
 
 class Named(Protocol):

@@ -82,7 +82,7 @@ class Storm:
         return Counter(one.phase for one in self.strikes if one.counts)
 
     def blow(self) -> None:
-        """Until enough faults count, or no other is to come. Raises ProcessTrouble, TimeoutError: a fault stopped it."""
+        """Until enough faults count, or no other is to come. Raises ProcessTrouble, TimeoutError: one stopped it."""
         run = self._run
         while self.hits.total() < run.count and len(self.strikes) < run.count * _TRIES and not run.over:
             strike = self._strike()

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Protocol
 
 from chaos.checkers import Evidence, Violation, judge
-from chaos.linearizability import Verdict, check, of_jobs
+from chaos.linearizability import check, of_jobs
 from chaos.observer import Observer
 from chaos.timeline import draw
 from chaos.world import World
@@ -147,13 +147,16 @@ def judged(world: World, eyes: Observer, excused: Sequence[str] = ()) -> tuple[l
     evidence = gather(world, eyes, excused)
     grants = sum(1 for one in evidence.tickets if one.ticket and one.ticket.token)
     kernels = sum(1 for events in evidence.devices.values() for event in events if event.name == "touch-end")
-    verdict, violations = one_lock(evidence, world)
+    verdict = check(of_jobs(evidence.jobs, evidence.excused))
+    violations = [] if verdict.linearizable else [Violation("linearizable", str(verdict))]
     facts = [f"judged: {grants} grants, {kernels} kernels, {len(evidence.turns)} records of the turn; {verdict}"]
     facts += _hindrances(evidence)
     violations += judge(evidence)
     if violations:
         world.keep()
-        facts.append(f"all logs and the history are kept in {world.folder}")
+        page = world.folder / f"history-{world.group}.html"
+        page.write_text(draw(of_jobs(evidence.jobs, evidence.excused), verdict, world.group, world.marks), "utf-8")
+        facts.append(f"kept: all logs, the history, and {page}, where it is drawn with the faults")
     return facts, violations
 
 
@@ -172,18 +175,6 @@ def _hindrances(evidence: Evidence) -> list[str]:
         *(f"  pinned {count} times: {why}" for why, count in pinned.most_common()),
         *(f"  blocked {count} times: {why}" for why, count in blocked.most_common()),
     ]
-
-
-def one_lock(evidence: Evidence, world: World) -> tuple[Verdict, list[Violation]]:
-    """Whether what the jobs saw is a lock's history. One that is not is drawn, and the world's folder kept for it."""
-    operations = of_jobs(evidence.jobs, evidence.excused)
-    verdict = check(operations)
-    if verdict.linearizable:
-        return verdict, []
-    page = world.folder / f"history-{world.group}.html"
-    page.write_text(draw(operations, verdict, world.group), encoding="utf-8")
-    world.keep()
-    return verdict, [Violation("linearizable", f"{verdict}; drawn in {page}")]
 
 
 def spread(seconds: Sequence[float]) -> str:

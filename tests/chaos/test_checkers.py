@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.checkers import Evidence, judge
-from chaos.dev.lines import Granted, Line, Trouble, Yielded
+from chaos.checkers import LONGEST_WAIT, Evidence, judge
+from chaos.dev.lines import Asked, Granted, Line, Trouble, Yielded
 from chaos.history import Recorded
 from chaos.observer import Seen
 from ledger.keys import Kind, Place
-from ledger.records import Phase, Ticket, TicketState, Turn
+from ledger.records import Phase, Pinned, Ticket, TicketState, Turn
 from nodeagent.backends.sim.log import Event
 
 _PIDS = {"a": 1, "b": 2}
@@ -125,6 +125,16 @@ def test_who_is_granted_before_an_earlier_place_has_jumped_the_queue() -> None:
     assert promises(replace(SOUND, tickets=tickets)) == {"no place lost"}
 
 
+def test_a_job_that_cannot_be_taken_off_may_go_first() -> None:
+    waits = [ticket(2, "c", 2, TicketState.WAITING), ticket(9, "c", 2, TicketState.GRANTED, 9)]
+    tickets = sorted([*TICKETS, *waits], key=lambda one: one.revision)
+    kept = TURNS[1].turn
+    assert kept is not None
+    for job, wrong in (("b", set[str]()), ("a", {"no place lost"})):
+        pinned = replace(TURNS[1], turn=replace(kept, pinned=Pinned(job=job, reason="it cannot be saved")))
+        assert promises(replace(SOUND, turns=[TURNS[0], pinned, TURNS[2]], tickets=tickets)) == wrong
+
+
 def test_an_earlier_place_that_was_given_up_before_the_grant_was_not_jumped() -> None:
     waits = [ticket(2, "c", 2, TicketState.WAITING), ticket(4, "c", 0, None)]
     tickets = sorted([*TICKETS, *waits], key=lambda one: one.revision)
@@ -136,3 +146,10 @@ def test_trouble_of_a_job_that_nobody_harmed_counts() -> None:
     trouble: dict[str, tuple[Line, ...]] = {**JOBS, "b": (*JOBS["b"], Trouble(70, "TURN_LOST", "lost"))}
     assert promises(replace(SOUND, jobs=trouble)) == {"jobs see nothing"}
     assert judge(replace(SOUND, jobs=trouble, excused=frozenset({"b"}))) == []
+
+
+def test_who_waits_too_long_was_forgotten() -> None:
+    late = int((LONGEST_WAIT + 1) * 1e9)
+    waited: dict[str, tuple[Line, ...]] = {**JOBS, "b": (Asked(50), Granted(50 + late, 5, 0.0, False))}
+    assert promises(replace(SOUND, jobs=waited)) == {"delays are bounded"}
+    assert judge(replace(SOUND, jobs=waited, excused=frozenset({"b"}))) == []

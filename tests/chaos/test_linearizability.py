@@ -10,6 +10,7 @@ import pytest
 
 from chaos.dev.lines import Asked, Granted, Line, Trouble, Yielded
 from chaos.linearizability import Kind, Lock, Operation, check, of_jobs
+from chaos.marks import Mark
 from chaos.timeline import draw
 
 ACQUIRE, YIELD, LOSE = Kind.ACQUIRE, Kind.YIELD, Kind.LOSE
@@ -94,6 +95,13 @@ def test_a_bad_history_names_what_has_no_place(name: str) -> None:
     assert verdict.stuck.client == client
     page = draw(operations, verdict, "demo")
     assert str(verdict.stuck) in page and page.count("<svg") == 1
+
+
+def test_faults_are_drawn_beside_what_the_clients_saw() -> None:
+    operations = GOOD["one after the other"]
+    marks = [Mark(15, "SIGKILL <replica1>"), Mark(-1_000, "before")]
+    page = draw(operations, check(operations), "demo", marks)
+    assert "SIGKILL &lt;replica1&gt;" in page and "before<" not in page
 
 
 def test_it_agrees_with_trying_every_order() -> None:
