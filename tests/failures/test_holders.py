@@ -63,7 +63,7 @@ async def test_l4_a_holder_whose_lease_is_revoked_is_told_inside_its_block(world
             again.check()
 
 
-@pytest.mark.parametrize("late", ["of its session", "of a new session"])
+@pytest.mark.parametrize("late", ["its-session", "a-new-session"])
 async def test_l6_a_late_yield_does_not_end_the_next_turn_of_the_same_job(world: World, late: str) -> None:
     """The job's key in the queue is another process's by now: only session and token tell them apart."""
     replica, etcd = await world.replica(), await world.etcd()
@@ -84,7 +84,7 @@ async def test_l6_a_late_yield_does_not_end_the_next_turn_of_the_same_job(world:
     await granted(heir, "a")
     before = turn_of(replica), ticket_of(replica, "a")
 
-    asking = lost if late == "of its session" else await stub.OpenSession(pb.OpenRequest(process=PROCESS))
+    asking = lost if late == "its-session" else await stub.OpenSession(pb.OpenRequest(process=PROCESS))
     call = pb.YieldCall(session=asking.session, secret=asking.secret)
     getattr(call, "yield").CopyFrom(pb.YieldRequest(sequence=1, job="a", group="g", token=old))
     assert await refused(stub.Yield(call)) == ("SESSION_EXPIRED" if asking is lost else "STALE_TOKEN")
@@ -105,6 +105,10 @@ async def test_l6_a_late_cancel_does_not_take_the_next_place_of_the_same_job(wor
     await late.acquire(1, "a")  # refused: the place is the other's
     assert (await late.event("refused")).reason == "ALREADY_QUEUED"
     await late.send(cancel=pb.CancelRequest(sequence=1))
+    await late.event("cancelled")
+    await late.acquire(2, "a", if_held=pb.IF_HELD_WAIT)  # without a place, behind the other
+    await late.event("queued")
+    await late.send(cancel=pb.CancelRequest(sequence=2))
     await late.event("cancelled")
     await late.beat(last_sequence=5, prune=True)
     await late.send(close=pb.CloseRequest())

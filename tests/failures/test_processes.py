@@ -25,7 +25,7 @@ def touched(node: SimNode, pid: int) -> set[str]:
     return {one.name for one in node.events() if one.pid == pid}
 
 
-@pytest.mark.parametrize("job", ["", "a", "b"], ids=["of no job", "of the job that goes", "of the job that comes"])
+@pytest.mark.parametrize("job", ["", "a", "b"], ids=["of-no-job", "of-the-one-that-goes", "of-the-one-that-comes"])
 async def test_d6_a_process_that_is_listed_and_has_no_context_is_left_alone(boss: Director, job: str) -> None:
     """It only counts devices: neither a stranger that forbids the switch, nor something that has to be moved."""
     boss.start_agent()
