@@ -25,6 +25,7 @@ from coordinator.picture import Picture
 from ledger.errors import LedgerError
 from ledger.etcd import EtcdClient
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
+from ledger.etcd.txn import Compare
 from ledger.keys import Keys
 from ledger.view import Changes, LedgerView
 
@@ -94,12 +95,20 @@ class Engine:
     # ------------------------------------------------------------------------------------------------ commands
 
     async def command(
-        self, group: str, ask: Callable[[GroupView], Decision | Nothing], *, within: float = 5.0
+        self,
+        group: str,
+        ask: Callable[[GroupView], Decision | Nothing],
+        *,
+        within: float = 5.0,
+        guards: Sequence[Compare] = (),
     ) -> Applied | Nothing:
         """Ask on the newest view and write the answer; who loses a guard waits for the watch and asks again.
 
         A refusal, that a record cannot be read, or that nothing is to be done, is believed only on a view that is as
         new as etcd itself: another may have written what this replica has not seen yet.
+
+        Args:
+            guards: of whatever is written, beside the decision's own; ``ask`` has to refuse when one is lost for good.
 
         Raises:
             Refusal: from ``ask``, or SESSION_EXPIRED where a new ticket's session has ended.
@@ -123,7 +132,7 @@ class Engine:
                 confirmed = await self._confirm(group, deadline)
                 continue
             confirmed = False
-            revision = await self.write(view, answer, deadline)
+            revision = await self.write(view, answer, deadline, guards)
             if revision is not None:
                 self.act(group)
                 return Applied(revision, answer)
@@ -131,7 +140,12 @@ class Engine:
                 raise Conflict(f"others changed group {group} again and again")
 
     async def command_all(
-        self, groups: Sequence[str], ask: Callable[[GroupView], Decision | Nothing], *, within: float = 5.0
+        self,
+        groups: Sequence[str],
+        ask: Callable[[GroupView], Decision | Nothing],
+        *,
+        within: float = 5.0,
+        guards: Sequence[Compare] = (),
     ) -> int | None:
         """As `command`, for several groups in one transaction: it is carried out in all or in none.
 
@@ -143,7 +157,7 @@ class Engine:
             LedgerError, EngineUnavailable, EngineBehind, Conflict: as `command`.
         """
         if len(groups) == 1:
-            done = await self.command(groups[0], ask, within=within)
+            done = await self.command(groups[0], ask, within=within, guards=guards)
             return done.revision if isinstance(done, Applied) else None
         deadline = self.clock() + within
         confirmed = False
@@ -162,7 +176,7 @@ class Engine:
                 confirmed = await self._confirm(groups[0], deadline)
                 continue
             confirmed = False
-            revision = await self._write(decisions, deadline)
+            revision = await self._write(decisions, deadline, guards)
             if revision is not None:
                 for group in groups:
                     self.act(group)
@@ -170,18 +184,22 @@ class Engine:
             if self.clock() >= deadline:
                 raise Conflict(f"others changed groups {', '.join(groups)} again and again")
 
-    async def write(self, view: GroupView, decision: Decision, deadline: float) -> int | None:
+    async def write(
+        self, view: GroupView, decision: Decision, deadline: float, guards: Sequence[Compare] = ()
+    ) -> int | None:
         """Apply ``decision``. Returns its revision; None if a guard was lost, once the view shows why.
 
         Raises:
             Refusal, EngineUnavailable, EngineBehind, Conflict: as `command`.
         """
-        return await self._write([(view, decision)], deadline)
+        return await self._write([(view, decision)], deadline, guards)
 
-    async def _write(self, decisions: Sequence[tuple[GroupView, Decision]], deadline: float) -> int | None:
+    async def _write(
+        self, decisions: Sequence[tuple[GroupView, Decision]], deadline: float, guards: Sequence[Compare] = ()
+    ) -> int | None:
         """As `write`, for decisions about different groups, in one transaction."""
         txns = [transaction(self.keys, view, decision) for view, decision in decisions]
-        compares = tuple(compare for txn in txns for compare in txn.compares)
+        compares = (*guards, *(compare for txn in txns for compare in txn.compares))
         ops = tuple(op for txn in txns for op in txn.ops)
         began = self.clock()
         left = max(deadline - began, 0.001)

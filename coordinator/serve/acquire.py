@@ -10,11 +10,14 @@ from functools import partial
 from opentelemetry import propagate
 
 from coordinator.apply.engine import Engine
-from coordinator.decide import commands
+from coordinator.decide import Decision, GroupView, commands
 from coordinator.decide.commands import Refusal
+from coordinator.picture import Picture
 from coordinator.serve.party import Party
+from coordinator.serve.registry import session_taken
 from coordinator.serve.seat import Event, queued
 from coordinator.serve.sessions import WITHIN
+from ledger.etcd.txn import modified_at
 from ledger.failpoint import hit
 from ledger.records import Process, Ticket, TicketState
 from timeslice_proto.v1 import coordinator_pb2
@@ -29,14 +32,21 @@ async def take_place(
     process: Process | None,
     gave_up: asyncio.Event,
     tell: Callable[[Event], None],
+    *,
+    served_since: int = 0,
 ) -> None:
     """Make the tickets of ``party``, all in one transaction, or find those that an earlier, equal request made.
+
+    ``served_since`` is the mod revision of the session's key: once another replica serves it, none is made any more.
+    The client has repeated there what it still wants; a replica that stood still would bring back what it has long
+    given back. 0: whoever asks is asked elsewhere only after this call has been cancelled.
 
     Where the job has another ticket and the request says IF_HELD_WAIT, it waits without a place until that is gone;
     ``gave_up`` ends this wait, and then there is no ticket.
 
     Raises:
-        Refusal, LedgerError, EngineError: as `Engine.command`. After an EngineError the ticket may be there: the same
+        Refusal: also SESSION_TAKEN, where a newer stream serves the session.
+        LedgerError, EngineError: as `Engine.command`. After an EngineError the ticket may be there: the same
             request finds it, a cancel removes it.
     """
     ticket = Ticket(
@@ -47,12 +57,17 @@ async def take_place(
         groups=party.groups,
         traceparent=request.traceparent or _current_traceparent(),
     )
+    guards = (modified_at(engine.keys.session(party.session), served_since),) if served_since else ()
+
+    def ask(view: GroupView) -> Decision | commands.Nothing:
+        if served_since:
+            _require_served(engine.picture, party.session, served_since)
+        return commands.acquire(view, party.job, ticket)
+
     while not gave_up.is_set():
         hit("replica.ticket.asked")
         try:
-            revision = await engine.command_all(
-                party.groups, lambda view: commands.acquire(view, party.job, ticket), within=WITHIN
-            )
+            revision = await engine.command_all(party.groups, ask, within=WITHIN, guards=guards)
         except Refusal as refusal:
             if refusal.reason == "ALREADY_QUEUED" and await _cleared(engine, party):
                 continue
@@ -64,6 +79,15 @@ async def take_place(
             return
         tell(queued(party.sequence, party.groups[0], 0, STANDING))
         await _keys_gone(engine, party, gave_up)
+
+
+def _require_served(picture: Picture, session: str, since: int) -> None:
+    """Raises Refusal if the session has ended, or its key has been written since that revision."""
+    kept = picture.session(session)
+    if kept is not None and kept.mod > since:
+        raise session_taken()
+    if kept is None and picture.revision >= since and picture.session_error(session) is None:
+        raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.", {"session": session})
 
 
 async def _cleared(engine: Engine, party: Party) -> bool:

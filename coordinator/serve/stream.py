@@ -32,7 +32,6 @@ from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError, LeaseNotFound
 from ledger.failpoint import hit
 from ledger.keys import check_name
-from ledger.records import TicketState
 from timeslice_proto.v1 import coordinator_pb2
 
 log = logging.getLogger(__name__)
@@ -195,9 +194,12 @@ class SessionStream:
                 raise validate.bad_request(f"A session has at most {SEATS_MAX} acquires and turns at a time.")
             party = self._party(request.sequence, request.job, request.groups)
             gave_up = self._gave_up[request.sequence] = asyncio.Event()
-            await take_place(self._engine, party, request, self._live.process, gave_up, self._put)
+            live = self._live
+            await take_place(self._engine, party, request, live.process, gave_up, self._put, served_since=live.mod)
         except (Refusal, LedgerError, EngineError) as error:
             self._drop(request.sequence)
+            if isinstance(error, Refusal) and error.reason == "SESSION_TAKEN":
+                raise  # this stream is over; the newer one answers
             self._refuse(request.sequence, error)
         else:
             self._wake.set()
@@ -209,7 +211,7 @@ class SessionStream:
 
         def ask(view: GroupView) -> Decision | commands.Nothing:
             nonlocal waiters
-            waiters = sum(1 for one in view.tickets if one.value.state is TicketState.WAITING)
+            waiters = len(view.tickets.waiting)
             return commands.give_back(view, request.job, self._live.session, request.token)
 
         if seat is not None:

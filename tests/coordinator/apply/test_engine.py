@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
 from ledger.codec import encode
 from ledger.etcd import EtcdClient
+from ledger.etcd.txn import Compare
 from ledger.keys import Keys
 from ledger.records import (
     Claim,
@@ -318,12 +319,12 @@ async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World)
 
     write = engine.write
 
-    async def late(view: GroupView, decision: Decision, deadline: float) -> int | None:
+    async def late(view: GroupView, decision: Decision, deadline: float, guards: Sequence[Compare] = ()) -> int | None:
         nonlocal now, lost
         if decision.why == "x":  # the engine's own decisions go on as ever
             await other()
             now, lost = now + 2.0, lost + 1
-        return await write(view, decision, deadline)
+        return await write(view, decision, deadline, guards)
 
     engine.write = late  # type: ignore[method-assign, assignment]
     with pytest.raises(Conflict):

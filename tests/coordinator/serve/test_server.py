@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -30,6 +30,7 @@ from coordinator.serve.security import ServerTls
 from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, Settings
 from ledger.codec import decode
 from ledger.embedded import EtcdCluster
+from ledger.etcd.txn import Compare
 from ledger.records import Replica, Ticket, TicketState, Turn
 from tests.coordinator.serve.world import PROCESS, Client, World, reason_of, refused, state_of, until_seen
 from tests.support.certs import make_certs
@@ -91,10 +92,10 @@ async def test_a_replica_that_leaves_finishes_what_it_is_writing(world: World, m
     token = (await client.event("granted")).grants[0].token
     write, writing, gate = leaving.engine.write, asyncio.Event(), asyncio.Event()
 
-    async def late(view: GroupView, decision: Decision, deadline: float) -> int | None:
+    async def late(view: GroupView, decision: Decision, deadline: float, guards: Sequence[Compare] = ()) -> int | None:
         writing.set()
         await gate.wait()
-        return await write(view, decision, deadline)
+        return await write(view, decision, deadline, guards)
 
     monkeypatch.setattr(leaving.engine, "write", late)
     await client.give_back(1, "a", token)

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc.aio
 import pytest
 
 from coordinator.decide import Decision, GroupView
 from coordinator.decide.decision import Create
+from coordinator.serve import acquire
 from coordinator.serve.expiry import Expiry
+from coordinator.serve.stream import SessionStream
 from ledger.codec import decode
+from ledger.etcd.txn import Compare
 from ledger.records import Ack, Directive, Session, TicketState
 from tests.coordinator.serve.world import PROCESS, Client, World, refused, state_of, until_seen
 from tests.support.scripted_agent import obey
@@ -126,6 +130,32 @@ async def test_resume_on_another_replica_finds_held_and_waiting(world: World) ->
     await moved.give_back(1, "a", token)
     assert (await moved.event("yielded")).sequence == 1
     assert not [event for event in moved.past if event.WhichOneof("event") in ("lost", "refused")]
+
+
+async def test_what_is_read_after_another_replica_took_the_session_over_makes_no_ticket(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a replica stood still: the acquire has long been granted and given back elsewhere."""
+    monkeypatch.setattr(SessionStream, "_session_over", lambda _self: False)
+    one, two = await world.replica(), await world.replica()
+    await world.group(one)
+    old, moved = await world.client(one), Client(await world.stub(two))
+    await moved.resume(old, last_sequence=1)
+    await old.acquire(1, "a")
+    assert await old.reason() == "SESSION_TAKEN"
+    assert await (await world.etcd()).get(world.keys.ticket("g", "a")) is None
+
+
+async def test_nor_does_it_on_a_view_that_does_not_show_that_yet(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquire, "WITHIN", 0.5)
+    one, two = await world.replica(), await world.replica()
+    await world.group(one)
+    old, moved = await world.client(one), Client(await world.stub(two))
+    await one.engine.view.close()
+    await moved.resume(old, last_sequence=1)
+    await old.acquire(1, "a")
+    assert (await old.event("refused")).reason == "REPLICA_BEHIND"
+    assert await (await world.etcd()).get(world.keys.ticket("g", "a")) is None
 
 
 async def test_resume_reports_what_is_lost_and_gives_back_what_is_forgotten(world: World) -> None:
@@ -339,10 +369,10 @@ async def test_a_cancel_is_carried_out_after_the_acquire_that_it_takes_back(
     client = await world.client(replica)
     write, gate = replica.engine.write, asyncio.Event()
 
-    async def late(view: GroupView, decision: Decision, deadline: float) -> int | None:
+    async def late(view: GroupView, decision: Decision, deadline: float, guards: Sequence[Compare] = ()) -> int | None:
         if any(isinstance(change, Create) for change in decision.tickets):
             await gate.wait()
-        return await write(view, decision, deadline)
+        return await write(view, decision, deadline, guards)
 
     monkeypatch.setattr(replica.engine, "write", late)
     await client.acquire(1, "a")
