@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tsclient.news import Grant
 from tsclient.want import Want
@@ -34,6 +34,7 @@ class Entry:
         returned: the groups whose yield is confirmed.
         waiters: how many waited in those.
         recovers: key of a lost turn in whose place it stands; nobody waits for it.
+        unanswered: while YIELDING: the yield went out on an earlier stream, and may have been carried out.
     """
 
     key: int
@@ -47,6 +48,12 @@ class Entry:
     returned: tuple[str, ...] = ()
     waiters: int = 0
     recovers: int | None = None
+    unanswered: bool = False
+
+    def off_stream(self) -> Entry:
+        """As it is once the present stream is over."""
+        unanswered = self.unanswered or (self.sent and self.stage is Stage.YIELDING)
+        return replace(self, sent=False, unanswered=unanswered)
 
 
 @dataclass(frozen=True, slots=True)

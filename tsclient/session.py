@@ -112,7 +112,7 @@ class Session:
 
     def save(self) -> Saved:
         """What another process needs in order to go on with this session."""
-        entries = tuple(replace(entry, sent=False, not_before=0.0) for entry in self._entries.values())
+        entries = tuple(replace(entry.off_stream(), not_before=0.0) for entry in self._entries.values())
         return Saved(self._id, self._secret, self._ttl, self._last_key, self._last_sequence, entries)
 
     def go_on(self, saved: Saved, proof: float) -> None:
@@ -221,7 +221,7 @@ class Session:
         self._greet_by = self._beat_at = math.inf
         self._beats.clear()
         for entry in list(self._entries.values()):
-            self._put(replace(entry, sent=False))
+            self._put(entry.off_stream())
         if isinstance(error, errors.SessionEnded):
             self._session_gone(str(error))
         elif isinstance(error, errors.InvalidRequest) or error.code in _FATAL_CODES:
@@ -312,6 +312,10 @@ class Session:
         if isinstance(error, errors.Unavailable):
             self._put(replace(entry, sent=False, not_before=now + RETRY_AFTER))
             return
+        if entry.stage is Stage.YIELDING and entry.unanswered and isinstance(error, errors.StaleToken):
+            # The yield was carried out, its answer did not come, and others have had their turns since.
+            self._on_given_back(entry, refused.metadata.get("group") or entry.grants[0].group, 0)
+            return
         if entry.stage is Stage.YIELDING:
             group = refused.metadata.get("group", "")
             error = messages.lost_error(entry, f"it was over before it was given back: {error.message}", group=group)
@@ -324,10 +328,12 @@ class Session:
 
     def _on_yielded(self, yielded: coordinator_pb2.Yielded) -> None:
         entry = self._by_sequence(yielded.sequence)
-        if entry is None or entry.stage is not Stage.YIELDING:
-            return
-        returned = (*entry.returned, yielded.group)
-        waiters = entry.waiters + yielded.waiters
+        if entry is not None and entry.stage is Stage.YIELDING:
+            self._on_given_back(entry, yielded.group, yielded.waiters)
+
+    def _on_given_back(self, entry: Entry, group: str, waiting: int) -> None:
+        returned = (*entry.returned, group)
+        waiters = entry.waiters + waiting
         if any(grant.group not in returned for grant in entry.grants):
             self._put(replace(entry, returned=returned, waiters=waiters))
             return

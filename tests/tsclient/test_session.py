@@ -191,6 +191,21 @@ def test_an_unanswered_yield_is_sent_again(s: DrivenSession) -> None:
     assert s.event(yielded=pb.Yielded(sequence=1, group="g", again=True)) == [f"given back {key}, 0 wait"]
 
 
+@pytest.mark.parametrize("another_process", [False, True])
+def test_a_repeated_yield_that_comes_after_others_turns_is_done(s: DrivenSession, another_process: bool) -> None:
+    key = s.hold()
+    assert s.yield_(key) == ["send yield 1"]
+    if another_process:
+        s.hand_over(proof=s.session.proof)
+    else:
+        s.disconnect(BROKEN)
+    s.connect()
+    assert "send yield 1" in s.opened(resumed=True)
+    # The turn keeps the last token given back alone: to a replica that was told so late this one is merely old.
+    refused = pb.Refused(sequence=1, reason="STALE_TOKEN", message="token 9 is in force", metadata={"group": "g"})
+    assert s.event(refused=refused) == [f"given back {key}, 0 wait"]
+
+
 def test_an_unanswered_cancel_is_sent_again(s: DrivenSession) -> None:
     s.start()
     key, _ = s.acquire()
@@ -323,7 +338,10 @@ def test_a_turn_taken_while_the_session_lives(s: DrivenSession, reason: str, exp
 
 def test_a_yield_that_comes_too_late_says_that_the_turn_was_lost(s: DrivenSession) -> None:
     key = s.hold()
+    s.disconnect(BROKEN)
     s.yield_(key)
+    s.connect()
+    s.opened(resumed=True)
     refused = pb.Refused(sequence=1, reason="STALE_TOKEN", message="token 9 is in force")
     assert s.event(refused=refused) == [f"failed {key} TURN_LOST"]
 
