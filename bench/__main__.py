@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     run.add_argument("--strict", action="store_true", help="exit with 1 if something promised does not hold")
     run.add_argument("--fsync", action="store_true", help="etcd writes to the disk before it answers")
+    run.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of all processes there")
     for field in dataclasses.fields(Settings):
         many = field.type.startswith("tuple") if isinstance(field.type, str) else False
         kind = int if "int" in str(field.type) else float
@@ -71,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     began = time.monotonic()
     found: list[Found] = []
-    with Bench(fsync=arguments.fsync) as bench:
+    with Bench(fsync=arguments.fsync, folder=arguments.logs) as bench:
         machine = describe(str(bench.etcd.binary.version))
         print(f"{machine.processor}, {machine.cores} cores, load {machine.load:.1f}, kernel {machine.kernel}")
         packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())

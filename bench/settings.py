@@ -14,12 +14,50 @@ class Settings:
         rounds: of each interleaved measurement.
         warm_up: rounds before the first that counts.
         seed: of the order within the rounds.
+        nodes: sizes of part e.
+        node_rounds: of part e, each a hand-off of every size, with and without a device's cost.
+        agent_processes: in which the agents of many nodes are tasks.
+        groups: numbers of part f.
+        load_processes: in which the jobs' sessions of part f are.
+        windows: of parts f and h, for each thing that is measured.
+        window_seconds: how long each lasts.
+        waiters: numbers of part g.
+        ttl: seconds of their sessions; three beats in it.
+        channels: over which they wait.
+        quiet_seconds: of waiting while nothing moves.
+        crowd_seconds: of hand-offs among them.
+        replicas: numbers of part h.
     """
 
     rounds: int
     warm_up: int
+    nodes: tuple[int, ...]
+    node_rounds: int
+    agent_processes: int
+    groups: tuple[int, ...]
+    load_processes: int
+    windows: int
+    window_seconds: float
+    waiters: tuple[int, ...]
+    ttl: float
+    channels: int
+    quiet_seconds: float
+    crowd_seconds: float
+    replicas: tuple[int, ...]
     seed: int = 1
 
 
-QUICK = Settings(rounds=60, warm_up=5)
-FULL = Settings(rounds=400, warm_up=20)
+QUICK = Settings(
+    rounds=60, warm_up=5,
+    nodes=(1, 4, 16), node_rounds=3, agent_processes=2,
+    groups=(1, 10, 50), load_processes=1, windows=2, window_seconds=2.0,
+    waiters=(10, 100, 500), ttl=6.0, channels=2, quiet_seconds=4.0, crowd_seconds=4.0,
+    replicas=(1, 3),
+)  # fmt: skip
+FULL = Settings(
+    rounds=400, warm_up=20,
+    nodes=(1, 4, 16, 64), node_rounds=20, agent_processes=4,
+    groups=(1, 10, 100, 1000), load_processes=4, windows=2, window_seconds=4.0,
+    waiters=(10, 100, 1000, 10_000), ttl=60.0, channels=8, quiet_seconds=20.0, crowd_seconds=15.0,
+    replicas=(1, 3, 5),
+)  # fmt: skip

@@ -8,7 +8,8 @@ import itertools
 import queue
 import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ import grpc
 
 from bench.measure import Sample
 from bench.store import WITHIN, Store
-from chaos.processes import Child, wait_all_ready
+from chaos.processes import Child, ProcessTrouble, wait_all_ready
 from ledger.embedded import EtcdCluster
 from ledger.ports import ReservedPorts
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc, records_pb2
@@ -27,6 +28,9 @@ _HOST_MEMORY = 1 << 40
 _FREE = 1e15
 """Bytes a second of a device whose copies cost nothing."""
 
+_LOOK = 1.0
+"""Seconds after which it is asked whether who has to answer still runs."""
+
 
 class Bench:
     """One etcd and all that is measured on it; all processes end with the context.
@@ -34,12 +38,18 @@ class Bench:
     Args:
         fsync: etcd writes to the disk before it answers. A disk adds its own time to every write, the bare
             transaction's included.
+        folder: for the logs of all processes, kept; None: a temporary one.
     """
 
-    def __init__(self, *, fsync: bool = False, members: int = 1) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="timeslice-bench-"))
+    def __init__(self, *, fsync: bool = False, members: int = 1, folder: Path | None = None) -> None:
+        self._temporary = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="timeslice-bench-")) if folder is None else folder
+        self.folder.mkdir(parents=True, exist_ok=True)
         # Apart from the logs, since a Unix socket's path has at most 107 bytes.
         self.sockets = Path(tempfile.mkdtemp(prefix="timeslice-"))
+        # Where many nodes' journals are on one machine, whose disk would be asked in the place of as many disks.
+        shared = Path("/dev/shm")
+        self.memory = Path(tempfile.mkdtemp(prefix="timeslice-bench-", dir=shared if shared.is_dir() else None))
         self.etcd = EtcdCluster(members, fast=not fsync)
         self._stack = contextlib.ExitStack()
         self._numbers = itertools.count()
@@ -47,7 +57,7 @@ class Bench:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            for folder in (self.folder, self.sockets):
+            for folder in (self.sockets, self.memory, *((self.folder,) if self._temporary else ())):
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
             self.etcd.start()
             stack.callback(self.etcd.stop)
@@ -69,6 +79,61 @@ class Bench:
     @property
     def etcd_option(self) -> str:
         return ",".join(self.etcd.endpoints)
+
+
+class Speaker:
+    """A program that is told something a line, and answers with lines that begin with a word.
+
+    Args:
+        command: of this Python interpreter.
+        ready: what its first line begins with.
+    """
+
+    def __init__(
+        self, bench: Bench, stack: contextlib.ExitStack, name: str, command: Sequence[str], *, ready: str
+    ) -> None:
+        self._lines = queue.SimpleQueue[str]()
+        log = bench.folder / f"{name}.log"
+        self.child = Child(name, command, log, ready=f"^{ready}", on_line=self._lines.put)
+        started(stack, self.child)
+
+    @property
+    def pid(self) -> int:
+        """Raises ProcessTrouble where it has ended."""
+        pid = self.child.pid
+        if pid is None:
+            raise ProcessTrouble(self.child.name, "has ended", self.child.log)
+        return pid
+
+    def tell(self, command: str) -> None:
+        self.child.write(command)
+
+    def answer(self, begins: str, within: float = WITHIN) -> str:
+        """The next line that begins so; others are passed over. Raises ProcessTrouble where none comes."""
+        limit = time.monotonic() + within
+        while True:
+            try:
+                line = self._lines.get(timeout=max(min(limit - time.monotonic(), _LOOK), 0.0))
+            except queue.Empty:
+                if time.monotonic() >= limit or self.child.silent:
+                    raise ProcessTrouble(self.child.name, f"has not said {begins!r}", self.child.log) from None
+                continue
+            if line.startswith(begins):
+                return line
+
+
+def replica(bench: Bench, name: str, prefix: str, endpoint: str) -> Child:
+    """A coordinator's process that is not started yet."""
+    command = ["-m", "coordinator", "--etcd", bench.etcd_option, "--prefix", prefix, "--listen", endpoint]
+    return bench.child(name, command, "^coordinator .* serves")
+
+
+def put_groups(endpoint: str, groups: Mapping[str, Sequence[records_pb2.NodeDevices]]) -> None:
+    """Make groups of these devices, by name. Raises grpc.RpcError."""
+    with grpc.insecure_channel(endpoint) as channel:
+        stub = coordinator_pb2_grpc.CoordinatorStub(channel)
+        for name, devices in groups.items():
+            stub.PutGroup(coordinator_pb2.PutGroupRequest(name=name, nodes=devices), timeout=WITHIN)
 
 
 def free_port(stack: contextlib.ExitStack) -> str:
@@ -139,9 +204,7 @@ class System:
         started(stack, *self.processes.values())
         store = ("--etcd", bench.etcd_option, "--prefix", self.prefix)
         rest = {
-            f"replica{i}": bench.child(
-                f"{name}-replica{i}", ["-m", "coordinator", *store, "--listen", endpoint], "^coordinator .* serves"
-            )
+            f"replica{i}": replica(bench, f"{name}-replica{i}", self.prefix, endpoint)
             for i, endpoint in enumerate(self.endpoints)
         }
         for node in self.nodes:
@@ -155,9 +218,7 @@ class System:
     def put_group(self, name: str, *devices: tuple[Node, int]) -> None:
         """Make a group of one device on each of these nodes, by its number. Raises grpc.RpcError."""
         places = [records_pb2.NodeDevices(node=node.name, devices=[node.devices[index]]) for node, index in devices]
-        with grpc.insecure_channel(self.endpoints[0]) as channel:
-            stub = coordinator_pb2_grpc.CoordinatorStub(channel)
-            stub.PutGroup(coordinator_pb2.PutGroupRequest(name=name, nodes=places), timeout=WITHIN)
+        put_groups(self.endpoints[0], {name: places})
 
     def attach(self, stack: contextlib.ExitStack, group: str, job: str, node: Node, device: int) -> None:
         """Start a process of the job with 64 bytes on a device, which the job's turn must have been given."""
@@ -184,40 +245,36 @@ class Contender:
     def __init__(
         self, bench: Bench, stack: contextlib.ExitStack, module: str, endpoint: str, group: str, job: str
     ) -> None:
-        self.job, self._lines = job, queue.SimpleQueue[str]()
+        self.job = job
         command = ["-m", module, "--endpoint", endpoint, "--job", job, "--group", group]
-        name = f"{module}-{group}-{job}"
-        self.child = Child(name, command, bench.folder / f"{name}.log", ready="^ready", on_line=self._lines.put)
-        started(stack, self.child)
-        self._answer("ready")
+        self._process = Speaker(bench, stack, f"{module}-{group}-{job}", command, ready="ready")
 
-    def tell(self, command: str) -> None:
-        self.child.write(command)
+    def acquire(self) -> None:
+        """Ask for the turn; `queued` or `granted` follow."""
+        self._process.tell("acquire")
+
+    def give_back(self) -> None:
+        """`yielded` follows."""
+        self._process.tell("yield")
 
     def granted(self) -> float:
         """When the turn came."""
-        return self._answer("granted")[0]
+        return self._times("granted")[0]
 
     def queued(self) -> None:
-        self._answer("queued")
+        self._times("queued")
 
     def yielded(self) -> float:
         """When the yield began."""
-        return self._answer("yielded")[0]
+        return self._times("yielded")[0]
 
     def once(self) -> float:
         """Seconds of an acquire and a yield."""
-        self.tell("once")
-        return self._answer("once")[0]
+        self._process.tell("once")
+        return self._times("once")[0]
 
-    def _answer(self, kind: str) -> list[float]:
-        while True:
-            try:
-                said, *numbers = self._lines.get(timeout=WITHIN).split()
-            except queue.Empty:
-                raise TimeoutError(f"{self.child.name} has not said {kind!r}: see {self.child.log}") from None
-            if said == kind:
-                return [float(one) for one in numbers]
+    def _times(self, kind: str) -> list[float]:
+        return [float(one) for one in self._process.answer(kind).split()[1:]]
 
 
 class Pair:
@@ -225,7 +282,7 @@ class Pair:
 
     def __init__(self, store: Store, first: Contender, second: Contender) -> None:
         self._store, self._holder, self._other = store, first, second
-        first.tell("acquire")
+        first.acquire()
         first.granted()
 
     @property
@@ -240,10 +297,10 @@ class Pair:
 
     def hand_off(self) -> Sample:
         """From the call of yield until the other's acquire has returned; the revisions from yield to grant."""
-        self._other.tell("acquire")
+        self._other.acquire()
         self._other.queued()
         before = self._store.revision()
-        self._holder.tell("yield")
+        self._holder.give_back()
         began, ended = self._holder.yielded(), self._other.granted()
         self._holder, self._other = self._other, self._holder
         return Sample(ended - began, self._store.revision() - before)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor's agent of one node, ``python -m bench.floor.agent --node n0 --etcd … --script … --socket … --journal …``.
+"""The floor's agents, ``python -m bench.floor.agent --nodes n0 n1 … --etcd … --script … --journal … [--socket …]``.
 
-What the watch of its node brings it decodes; a directive it answers with the script's next step, whatever it says.
+Each has a client, a watch and a journal of its own. What the watch of its node brings it decodes; a directive it
+answers with the script's next step, whatever it says. Without a socket no device is asked.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Helper:
 class Agent:
     """See the module."""
 
-    def __init__(self, client: EtcdClient, node: str, script: Script, helper: Helper, journal: int) -> None:
+    def __init__(self, client: EtcdClient, node: str, script: Script, helper: Helper | None, journal: int) -> None:
         self._client, self._node, self._helper, self._journal = client, node, helper, journal
         self._script = script
         self._registration = f"{PREFIX}nodes/{node}/agent".encode()
@@ -60,11 +61,11 @@ class Agent:
         self._groups: dict[str, _Group] = {}
         self._work: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> None:
+    async def run(self, registered: asyncio.Event) -> None:
         """Register, say so, and answer for ever."""
         self._incarnation = (await self._client.put(self._registration, b"{}")).header.revision
         async with self._client.watch(f"{PREFIX}nodes/{self._node}/".encode()) as batches:
-            print("floor agent serves", flush=True)
+            registered.set()
             async for batch in batches:
                 for event in batch.events:
                     if event.type is EventType.PUT:
@@ -100,8 +101,9 @@ class Agent:
     async def _carry_out(self, name: str, group: _Group, step: Step, directive: KeyValue) -> None:
         for _ in range(step.rereads):
             await self._client.get(directive.key)
-        for _ in range(step.calls):
-            await self._helper.call()
+        if self._helper is not None:
+            for _ in range(step.calls):
+                await self._helper.call()
         ack = f"{PREFIX}nodes/{self._node}/acks/{name}".encode()
         guards: list[Compare] = [modified_at(directive.key, directive.mod_revision)]
         guards += [created_at(self._registration, self._incarnation)]
@@ -127,23 +129,36 @@ def _by_directive(hand_off: Sequence[Step]) -> list[list[Step]]:
     return told
 
 
-async def _run(arguments: argparse.Namespace) -> None:
-    command = [sys.executable, "-m", "bench.floor.device", "ask", str(arguments.socket)]
+async def _helper(socket: Path) -> Helper:
+    command = [sys.executable, "-m", "bench.floor.device", "ask", str(socket)]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    journal = os.open(arguments.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    client = EtcdClient(arguments.etcd.split(","))
-    await Agent(client, arguments.node, Script.load(arguments.script), Helper(process), journal).run()
+    return Helper(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    helper = await _helper(arguments.socket) if arguments.socket else None
+    script = Script.load(arguments.script)
+    async with asyncio.TaskGroup() as group:
+        waits = []
+        for node in arguments.nodes:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            journal = os.open(f"{arguments.journal}-{node}", flags, 0o600)
+            client = EtcdClient(arguments.etcd.split(","))
+            waits.append(asyncio.Event())
+            group.create_task(Agent(client, node, script, helper, journal).run(waits[-1]))
+        for wait in waits:
+            await wait.wait()
+        print("floor agents serve", flush=True)
 
 
 def main() -> None:
     """Answer until killed; the helper ends with its input."""
     parser = argparse.ArgumentParser(prog="python -m bench.floor.agent")
-    parser.add_argument("--node", required=True)
+    parser.add_argument("--nodes", nargs="+", required=True)
     parser.add_argument("--etcd", required=True)
     parser.add_argument("--script", type=Path, required=True)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--socket", type=Path)
+    parser.add_argument("--journal", required=True, help="the path of each node's but for its end, which is its name")
     asyncio.run(_run(parser.parse_args()))
 
 

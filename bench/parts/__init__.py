@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from bench.figures import Found
-from bench.parts import latency
+from bench.parts import groups, latency, nodes, replicas, waiters
 from bench.settings import Settings
 from bench.system import Bench
 
@@ -14,10 +14,20 @@ PARTS = {
     "a": "etcd: a guarded transaction, and put → watch delivery",
     "b": "the floor: a hand-off's input and output, without any logic",
     "d": "acquire + yield and hand-off, one node",
+    "e": "1 to 64 nodes, devices without and with a cost",
+    "f": "1 to 1,000 groups, four jobs in each, beside the floor",
+    "g": "10 to 10,000 waiters on one group",
+    "h": "1, 3 and 5 replicas",
 }
+
+_ALONE = {"e": nodes.run, "f": groups.run, "g": waiters.run, "h": replicas.run}
+"""Parts that are measured by themselves."""
 
 
 def measure(bench: Bench, settings: Settings, parts: Collection[str]) -> Iterator[Found]:
     """Measure one after another, but parts a to d together."""
     if together := [part for part in parts if part in "abcd"]:
         yield latency.run(bench, settings, together)
+    for part in parts:
+        if part in _ALONE:
+            yield _ALONE[part](bench, settings)

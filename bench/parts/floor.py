@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bench.floor.script import MOVING_GROUP, Script, Step, size
 from bench.measure import Case
 from bench.parts import names
 from bench.system import Bench, Contender, Pair, alone, free_port, started
+from bench.usage import Usage
+from chaos.processes import Child
+from ledger.embedded import EtcdMember
 
 
 def cases(bench: Bench, stack: contextlib.ExitStack, script: Script) -> list[Case]:
     """The same three things as the system's: the same pairs of processes, told the same."""
-    endpoint = start(bench, stack, script)
+    endpoint = start(bench, stack, script).endpoint
 
     def job(group: str, side: str) -> Contender:
         return Contender(bench, stack, "bench.floor.job", endpoint, group, f"{group}-{side}")
@@ -29,27 +34,54 @@ def cases(bench: Bench, stack: contextlib.ExitStack, script: Script) -> list[Cas
     ]
 
 
-def start(bench: Bench, stack: contextlib.ExitStack, script: Script, *, nodes: int = 1) -> str:
-    """A replica, and for each node an agent with its helper and its devices; returns the replica's endpoint."""
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The floor at work.
+
+    Attributes:
+        processes: the replica and the agents, by name.
+    """
+
+    endpoint: str
+    processes: Mapping[str, Child]
+    etcd: EtcdMember
+
+    def usage(self) -> Usage:
+        """Of these processes and etcd."""
+        pids = {name: child.pid for name, child in self.processes.items()} | {"etcd": self.etcd.pid}
+        return Usage.of({name: pid for name, pid in pids.items() if pid is not None})
+
+
+def start(
+    bench: Bench,
+    stack: contextlib.ExitStack,
+    script: Script,
+    *,
+    nodes: int = 1,
+    processes: int = 1,
+    devices: bool = True,
+) -> Floor:
+    """A replica, and agents as tasks of so many processes, each of which asks its devices, if there are any."""
     stack.callback(bench.store.delete, "/floor/")
     endpoint = free_port(stack)
     path = bench.folder / "script.json"
     script.save(path)
-    sockets = {f"n{n}": bench.sockets / f"floor-n{n}" for n in range(nodes)}
-    devices = [
-        bench.child(f"floor-device-{node}", ["-m", "bench.floor.device", "serve", str(socket)], "^floor devices serve")
-        for node, socket in sockets.items()
-    ]
-    started(stack, *devices)
     store = ("--etcd", bench.etcd_option, "--script", str(path))
     command = ["-m", "bench.floor.replica", *store, "--listen", endpoint, "--nodes", str(nodes)]
-    others = [bench.child("floor-replica", command, "^floor replica serves")]
-    for node, socket in sockets.items():
-        command = ["-m", "bench.floor.agent", *store, "--node", node, "--socket", str(socket)]
-        command += ["--journal", str(bench.folder / f"floor-{node}.journal")]
-        others.append(bench.child(f"floor-agent-{node}", command, "^floor agent serves"))
-    started(stack, *others)
-    return endpoint
+    found = {"replica0": bench.child("floor-replica", command, "^floor replica serves")}
+    names = [f"n{n}" for n in range(nodes)]
+    for n in range(min(processes, nodes)):
+        # As the system's: a journal on the disk where there is one node, in memory where one machine plays many.
+        journal = (bench.folder if devices else bench.memory) / "floor-journal"
+        command = ["-m", "bench.floor.agent", *store, "--journal", str(journal), "--nodes", *names[n::processes]]
+        if devices:
+            socket = bench.sockets / f"floor-{n}"
+            serve = ["-m", "bench.floor.device", "serve", str(socket)]
+            started(stack, bench.child(f"floor-device{n}", serve, "^floor devices serve"))
+            command += ["--socket", str(socket)]
+        found[f"agents{n}"] = bench.child(f"floor-agents{n}", command, "^floor agents serve")
+    started(stack, *found.values())
+    return Floor(endpoint, found, bench.etcd.members[0])
 
 
 def told(script: Script) -> tuple[str, ...]:

@@ -69,3 +69,9 @@ class Rig:
 
     def _pair(self, group: str) -> Pair:
         return Pair(self._bench.store, self._job(group, "a"), self._job(group, "b"))
+
+
+def observe(bench: Bench) -> Script:
+    """A system's writes, for a floor that is measured without one beside it."""
+    with contextlib.ExitStack() as stack:
+        return Rig(bench, stack).script()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's devices inside the agent's own process: what a driver and its helpers do, in no time or in a stated one.
+
+So that many nodes can be played by one machine: their agents are the real ones down to the calls of the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from ledger.records import ProcessState
+from nodeagent.backends.driver import Progress
+from nodeagent.backends.drivers import DriverChoice
+from nodeagent.helpers import HelperPool
+
+CAPACITY = 80 << 30
+_BYTES = 64
+
+
+class InProcessPool(HelperPool):
+    """Answers the calls of helpers itself.
+
+    Attributes:
+        devices: their UUIDs.
+        cost: seconds that a save and a restore take together, by device.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        super().__init__(DriverChoice("sim"), ())
+        self.devices = tuple(devices)
+        self.cost: dict[str, float] = {}
+        self._states: dict[int, ProcessState] = {}
+        self._places: dict[int, str] = {}
+
+    def attach(self, pid: int, device: str) -> None:
+        """The process has state on the device from now on."""
+        self._states[pid], self._places[pid] = ProcessState.RUNNING, device
+
+    async def call(
+        self, name: str, pid: int, *, within: float, progress: Progress | None = None, **arguments: Any
+    ) -> Any:
+        del within, progress  # it always ends
+        match name:
+            case "unready":
+                return ""
+            case "devices":
+                return [[uuid, CAPACITY] for uuid in self.devices]
+            case "use":
+                return [self._use(uuid) for uuid in arguments["devices"]]
+            case "states":
+                return [state.name if (state := self._states.get(one)) else None for one in arguments["pids"]]
+            case "check":
+                return ["", _BYTES]
+            case "lock":
+                self._states[pid] = ProcessState.LOCKED
+            case "checkpoint":
+                await self._copy(pid)
+                self._states[pid] = ProcessState.PARKED
+            case "restore":
+                await self._copy(pid)
+                self._states[pid] = ProcessState.LOCKED
+            case "unlock":
+                self._states[pid] = ProcessState.RUNNING
+            case unknown:
+                raise AssertionError(f"no call of a driver: {unknown}")
+        return None
+
+    async def warm(self, pid: int) -> None:
+        """There is nothing to start."""
+
+    async def forget_dead(self) -> None:
+        """There is nothing to end."""
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+    async def _copy(self, pid: int) -> None:
+        if cost := self.cost.get(self._places[pid], 0.0):
+            await asyncio.sleep(cost / 2)
+
+    def _use(self, uuid: str) -> list[object]:
+        pids = [
+            pid
+            for pid, device in self._places.items()
+            if device == uuid and self._states[pid] is not ProcessState.PARKED
+        ]
+        return [uuid, _BYTES * len(pids), CAPACITY, pids]
