@@ -7,11 +7,15 @@ import argparse
 import signal
 import sys
 import threading
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
+from chaos.failpoints.registry import POINTS
 from chaos.pieces import Halt, Piece, Plan, left, run_all, run_here
 from chaos.results import FOLDER, Results, code_state
 from chaos.scenarios import ALL, Scenario
+from chaos.scenarios.points import FAILPOINTS, walk
 from chaos.summary import summary
 
 _EPILOG = """\
@@ -43,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _report(chosen)
         case "piece":
             return _piece(chosen)
+        case "failpoints":
+            return _failpoints(chosen)
         case _:
             return _run(chosen)
 
@@ -80,9 +86,14 @@ def _parser() -> argparse.ArgumentParser:
     piece.add_argument("--count", type=_positive, required=True)
     piece.add_argument("--minutes", type=float)
 
+    points = commands.add_parser("failpoints", help="kill a process at every named point, and print a table")
+    points.add_argument("--only", default="*", metavar="GLOB", help="points whose names are like this")
+    points.add_argument("--seed", type=int, default=1, help="of their order (default: 1)")
+    points.add_argument("--list", action="store_true", help="say which there are, and end")
+
     report = commands.add_parser("report", help="add up what runs have shown")
     report.add_argument("--all", action="store_true", help="of every state of the code, not only of the present one")
-    for one in (run, piece, report):
+    for one in (run, piece, points, report):
         one.add_argument(
             "--results", type=Path, default=FOLDER, metavar="FOLDER", help="where they are kept (default: %(default)s)"
         )
@@ -96,7 +107,7 @@ def _run(chosen: argparse.Namespace) -> int:
     pieces: list[Piece] = []
     scenarios = ALL if chosen.scenario == "all" else (_named(chosen.scenario),)
     for scenario in scenarios:
-        plan = Plan(scenario, chosen.seeds, chosen.count or scenario.count, seconds)
+        plan = Plan(scenario, chosen.seeds, chosen.count or _count(scenario, chosen.minutes), seconds)
         pieces += plan.pieces() if chosen.again else left(plan, results, commit)
         had = results.of(commit, scenario.name)
         if had and not chosen.again:
@@ -113,6 +124,17 @@ def _run(chosen: argparse.Namespace) -> int:
 def _piece(chosen: argparse.Namespace) -> int:
     seconds = float("inf") if chosen.minutes is None else chosen.minutes * 60
     piece = Piece(_named(chosen.scenario), chosen.seed, chosen.count, seconds)
+    return 0 if run_here(piece, Results(chosen.results), _say, _halt()).held else 1
+
+
+def _failpoints(chosen: argparse.Namespace) -> int:
+    points = [one for one in POINTS if fnmatch(one.name, chosen.only)]
+    if chosen.list or not points:
+        for one in points:
+            print(f"{one.name:32}{one.party.name:16}{one.traffic.value}")
+        return 0 if points else 2
+    scenario = replace(FAILPOINTS, body=lambda run: walk(run, points))
+    piece = Piece(scenario, chosen.seed, len(points), float("inf"))
     return 0 if run_here(piece, Results(chosen.results), _say, _halt()).held else 1
 
 
@@ -140,6 +162,11 @@ def _halt() -> Halt:
         signal.signal(signal.SIGINT, asked)
         signal.signal(signal.SIGTERM, asked)
     return stop
+
+
+def _count(scenario: Scenario, minutes: float | None) -> int:
+    """The scenario's own; as many as there is time for, where a time is given."""
+    return scenario.count if minutes is None else sys.maxsize
 
 
 def _named(name: str) -> Scenario:

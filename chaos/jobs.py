@@ -23,6 +23,7 @@ class JobProcess:
         self._changed = threading.Condition()
         self._lines: list[Line] = []
         self._orders = 0
+        self._born = 0  # lines of its process's earlier lives
         ready = f'"event": "{Ready.__name__.lower()}"'
         self.child = Child(
             name, command, log, environment=environment, ready=ready, on_line=self._take, on_silence=self._wake
@@ -53,7 +54,11 @@ class JobProcess:
 
     def wait_rested(self, within: float) -> None:
         """Wait until it has done all that it was told. Raises ProcessTrouble if it does not in so many seconds."""
-        self.wait_for(lambda lines: sum(isinstance(line, Rested) for line in lines) >= self._orders, within, "rest")
+
+        def rested(lines: Sequence[Line]) -> bool:
+            return sum(isinstance(line, Rested) for line in lines[self._born :]) >= self._orders
+
+        self.wait_for(rested, within, "rest")
 
     def wait_turns(self, count: int, within: float) -> None:
         """Wait until it has had so many turns. Raises ProcessTrouble if it does not in so many seconds."""
@@ -80,6 +85,11 @@ class JobProcess:
                 return
         how = "ended before it did" if self.child.silent else f"within {within:g} s did not"
         raise ProcessTrouble(self.name, f"{how} {what}", self.child.log)
+
+    def born_again(self) -> None:
+        """To be said before its process is started once more: what the old one was told is forgotten."""
+        with self._changed:
+            self._orders, self._born = 0, len(self._lines)
 
     def end(self, within: float = 30.0) -> int:
         """Let it finish its turn and end, with its workers. Raises ProcessTrouble if it does not in time."""

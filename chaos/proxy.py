@@ -111,7 +111,7 @@ class Proxy:
 
     async def start(self) -> None:
         """Listen. Raises OSError where that is not possible."""
-        self._server = await asyncio.start_server(self._serve, self._host, self._port)
+        self._server = await asyncio.start_server(self._accept, self._host, self._port)
         self._port = int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
@@ -139,11 +139,12 @@ class Proxy:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer), name=f"proxy of {self._target}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self._target.rpartition(":")
         try:
             # A silent network takes no connections either.

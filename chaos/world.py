@@ -264,6 +264,8 @@ class World:
         """Start one that has ended: same command, ports and state. ``environment`` replaces what was added before."""
         self.mark(f"start {name}")
         named = self._named(name)
+        if name in self.jobs:
+            self.jobs[name].born_again()
         if isinstance(named, Child):
             if environment is not None:
                 named.environment = {**self._common, **environment}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system's failpoints: which there are, and what becomes of the system when a process dies at each."""
+"""Which failpoints the system has."""

@@ -30,6 +30,7 @@ class Traffic(Enum):
     SILENCE = "a session's client falls silent"
     RESUME = "a replica dies, and its clients go on with another"
     REGISTRATION = "an agent's registration is taken from it"
+    START = "an agent is started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,10 @@ def _points() -> Iterator[Point]:
     yield from (Point(f"agent.release.{step}", Traffic.RELEASE) for step in ("undone", "acked"))
     yield Point("agent.record.written")
     # The driver's calls, in the agent's helpers.
-    for call in ("devices", "use", "states", "check", "lock", "checkpoint", "restore", "unlock"):
+    for call in ("use", "states", "check", "lock", "checkpoint", "restore", "unlock"):
         yield from (Point(f"agent_helper.{call}.{step}") for step in ("asked", "made"))
-    yield from (Point(f"agent_helper.unready.{step}", Traffic.REGISTRATION) for step in ("asked", "made"))
+    for call in ("unready", "devices"):
+        yield from (Point(f"agent_helper.{call}.{step}", Traffic.START) for step in ("asked", "made"))
     # A session's life, as the client's helper sees it.
     yield from (Point(f"client.{request}.sent") for request in ("beat", "acquire", "yield"))
     yield from (Point(f"client.{request}.sent", Traffic.SESSIONS) for request in ("open", "close"))

@@ -39,4 +39,4 @@ async def _compact(endpoints: tuple[str, ...]) -> int:
         return revision
 
 
-FAULTS: tuple[Fault, ...] = (Fault("compaction", Party.REPLICA, 3.0, _begin),)
+FAULTS: tuple[Fault, ...] = (Fault("compaction", Party.ETCD, 3.0, _begin),)

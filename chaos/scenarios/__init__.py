@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from chaos.scenarios.holder import FREEZE_HOLDER, KILL_HOLDER
 from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA, STOP_REPLICA
+from chaos.scenarios.mixed import MIXED
+from chaos.scenarios.points import FAILPOINTS
 from chaos.scenarios.scenario import Report, Scenario
 from chaos.scenarios.waiter import CANCEL_WAITER
 
@@ -16,6 +18,8 @@ ALL: tuple[Scenario, ...] = (
     KILL_HOLDER,
     FREEZE_HOLDER,
     CANCEL_WAITER,
+    MIXED,
+    FAILPOINTS,
 )
 
 __all__ = ["ALL", "Report", "Scenario"]
