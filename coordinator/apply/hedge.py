@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
+
+from ledger.kept import Kept
+from ledger.records import Replica
 
 LEAST_STEP = 0.1
 """Seconds for each rank, at least."""
@@ -20,6 +23,20 @@ def rank(replica: str, replicas: Iterable[str], group: str, last: frozenset[str]
     replica that goes moves only its own. Those in ``last`` come after all others."""
     order = sorted({*replicas, replica}, key=lambda one: (one in last, _weight(one, group)))
     return order.index(replica)
+
+
+def serving(replicas: Mapping[str, Kept[Replica]]) -> dict[str, int]:
+    """The create revision of each registration; of those with one address of the newest alone.
+
+    Who serves at an address has the place of whoever did before: that one has died, although its registration lasts for
+    as long as its lease, and every step would wait for it until then.
+    """
+    newest: dict[str, Kept[Replica]] = {}
+    for kept in replicas.values():
+        there = newest.get(kept.value.address or kept.name)
+        if there is None or kept.create > there.create:
+            newest[kept.value.address or kept.name] = kept
+    return {kept.name: kept.create for kept in newest.values()}
 
 
 def _weight(replica: str, group: str) -> bytes:

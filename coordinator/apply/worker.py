@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from coordinator.apply.errors import EngineError
-from coordinator.apply.hedge import HoldBack, rank
+from coordinator.apply.hedge import HoldBack, rank, serving
 from coordinator.decide import Decision, GroupView, Verdict, Wait, decide
 from coordinator.decide.commands import Refusal
 from ledger import failpoint
@@ -118,9 +118,8 @@ class GroupWorker:
     def _holds_back(self, view: GroupView) -> bool:
         """Whether another replica has the first go at this turn. Remembers who was passed over when it has not."""
         engine = self._engine
-        replicas = engine.picture.replicas()
-        registrations = [(name, kept.create) for name, kept in replicas.items()]
-        last = engine.distrust.now(registrations)
+        replicas = serving(engine.picture.replicas())
+        last = engine.distrust.now(replicas.items())
         place = rank(engine.replica_id, replicas, self._group, last)
         if place == 0:
             return False
@@ -129,7 +128,7 @@ class GroupWorker:
         if left > 0:
             self._again(left)
             return True
-        for name, create in registrations:
+        for name, create in replicas.items():
             if name != engine.replica_id and rank(name, replicas, self._group, last) < place:
                 engine.distrust.add(name, create)
         return False

@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
-from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, HoldBack, Latency, rank
+from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, HoldBack, Latency, rank, serving
+from ledger.kept import Kept
+from ledger.records import Replica
 
 REPLICAS = ("r0", "r1", "r2")
 
@@ -47,6 +49,15 @@ def test_who_was_passed_over_ranks_last_until_it_registers_anew_or_time_has_pass
     distrust.add(first, registration=8)
     now += DISTRUST + 1
     assert distrust.now([(one, 8) for one in REPLICAS]) == frozenset()
+
+
+def test_of_two_registrations_with_one_address_only_the_newer_ranks() -> None:
+    registered = {
+        name: Kept(name, Replica(address=address), create=create, mod=create)
+        for name, address, create in (("dead", "a:1", 5), ("other", "b:1", 6), ("anew", "a:1", 9))
+    }
+    assert serving(registered) == {"other": 6, "anew": 9}
+    assert serving(dict(reversed(registered.items()))) == {"other": 6, "anew": 9}
 
 
 def test_holding_back_grows_with_rank_and_with_the_store_s_own_slowness() -> None:
