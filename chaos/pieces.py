@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from chaos.processes import Child
+import grpc
+
+from chaos.checkers import Violation
+from chaos.processes import Child, ProcessTrouble
 from chaos.results import Results, code_state, result_of, total
 from chaos.scenarios import Report, Scenario
+from ledger.etcd_server import EtcdServerError
 
 Print = Callable[[str], None]
 _SPARE_SECONDS = 600.0
@@ -108,17 +112,17 @@ def left(plan: Plan, results: Results, commit: str) -> Iterator[Piece]:
 
 
 def run_here(piece: Piece, results: Results, say: Print, stop: Halt) -> Report:
-    """Run it in this process, say what happens, and keep the result.
-
-    Raises as `Scenario.run`.
-    """
+    """Run it in this process, say what happens, and keep the result. What keeps it from its end is a violation."""
     scenario = piece.scenario
     commit = code_state(Path(__file__).parent)
     wanted = f"{piece.count} faults" if piece.seconds == math.inf else f"{piece.seconds / 60:.1f} minutes"
     say(f"{scenario.name}, seed {piece.seed}, {wanted}. {scenario.promise}")
     wall, began = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     until = began + piece.seconds
-    report = scenario.run(piece.seed, piece.count, lambda line: say(f"  · {line}"), until=until, stop=stop)
+    try:
+        report = scenario.run(piece.seed, piece.count, lambda line: say(f"  · {line}"), until=until, stop=stop)
+    except (ProcessTrouble, EtcdServerError, TimeoutError, grpc.RpcError) as error:
+        report = Report(scenario.name, piece.seed, (), (Violation("the scenario itself", f"came to no end: {error}"),))
     seconds = time.monotonic() - began
     whole = not stop.is_set()
     results.add(result_of(report, commit=commit, began=wall, seconds=seconds, whole=whole))

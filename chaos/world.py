@@ -27,6 +27,7 @@ from typing import Protocol, Self
 import grpc
 
 from chaos import history
+from chaos.apart import Namespace
 from chaos.dev.job import Rhythm
 from chaos.jobs import JobProcess
 from chaos.marks import Mark
@@ -41,6 +42,7 @@ READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _CALL_SECONDS = 15.0
 
+_HERE = "127.0.0.1"
 _HOST_MEMORY = 1 << 40
 """What the devices hold counts for much more than it is, so this machine's own memory says nothing."""
 
@@ -115,10 +117,12 @@ class World:
         environment: more of it, by the name of the process.
         agent: the program that runs as agent.
         proxied: a proxy stands between every two parties that speak with each other: see `links`.
+        apart: replicas by index that are in a network namespace each, in a world that is proxied; as root only.
         failpoints: points can be armed by files in this folder.
         folder: for logs and state; None: a temporary one, removed at the end.
 
     Attributes:
+        namespaces: of the replicas that are apart, by name.
         links: where it is proxied, by who connects with whom: ("replica0", "etcd1"), ("job-a", "replica2"); to an
             etcd member from all its peers: ("peers", "etcd0").
         marks: all that was done to it, oldest first.
@@ -138,6 +142,7 @@ class World:
         environment: Mapping[str, Mapping[str, str]] | None = None,
         agent: Sequence[str] = ("-m", "nodeagent"),
         proxied: bool = False,
+        apart: Sequence[int] = (),
         failpoints: Path | None = None,
         folder: Path | None = None,
     ) -> None:
@@ -146,6 +151,8 @@ class World:
         self._proxied, self._failpoints = proxied, failpoints
         self.links: dict[tuple[str, str], Link] = {}
         self.marks: list[Mark] = []
+        assert proxied or not apart, "what is apart reaches the others by proxies"
+        self.namespaces = {f"replica{index}": Namespace() for index in apart}
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="timeslice-world-")) if folder is None else folder
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +160,10 @@ class World:
         self._sockets = Path(tempfile.mkdtemp(prefix="timeslice-"))
         self.nodes = tuple(self._node(f"n{index}") for index in range(nodes))
         self._ports = ReservedPorts(replicas + nodes)
-        self.endpoints = tuple(f"127.0.0.1:{port}" for port in self._ports.ports[:replicas])
+        apart_hosts = {index: self.namespaces[f"replica{index}"].there for index in apart}
+        self.endpoints = tuple(
+            f"{apart_hosts.get(index, _HERE)}:{port}" for index, port in enumerate(self._ports.ports[:replicas])
+        )
         self._agent_ports = self._ports.ports[replicas:]
         self.etcd = EtcdCluster(etcd)
         self.jobs: dict[str, JobProcess] = {}
@@ -169,6 +179,8 @@ class World:
     def start(self) -> None:
         """Start all and wait until all are ready. If that fails, nothing is left."""
         try:
+            for namespace in self.namespaces.values():
+                namespace.make()
             devices = [self._child(f"device-{node.name}", self._device_command(node), _DEVICE) for node in self.nodes]
             for child in devices:
                 child.start()
@@ -200,6 +212,8 @@ class World:
                 every.callback(shutil.rmtree, self.folder, ignore_errors=True)
             every.callback(shutil.rmtree, self._sockets, ignore_errors=True)
             every.callback(self._ports.close)
+            for namespace in self.namespaces.values():
+                every.callback(namespace.remove)
             for link in self.links.values():
                 every.callback(link.close)
             every.callback(self.etcd.stop)
@@ -363,7 +377,8 @@ class World:
         """Where ``source`` finds ``target``: at ``endpoint``, or at a proxy before it."""
         if not self._proxied:
             return endpoint
-        link = self.links[source, target] = Link(f"{source} and {target}", endpoint)
+        host = self.namespaces[source].here if source in self.namespaces else _HERE
+        link = self.links[source, target] = Link(f"{source} and {target}", endpoint, host=host)
         link.start()
         return link.endpoint
 
@@ -376,7 +391,9 @@ class World:
         ]
 
     def _replica_command(self, index: int) -> list[str]:
-        return ["-m", "coordinator", "--etcd", self._etcd_for(f"replica{index}"), "--listen", self.endpoints[index]]
+        name = f"replica{index}"
+        where = ["-m", "chaos.apart", self.namespaces[name].name] if name in self.namespaces else []
+        return [*where, "-m", "coordinator", "--etcd", self._etcd_for(name), "--listen", self.endpoints[index]]
 
     def _agent_command(self, node: Node, port: int) -> list[str]:
         return [

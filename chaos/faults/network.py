@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from chaos.apart import why_not
 from chaos.faults.fault import Fault, Harm, NotPossible, Party
 from chaos.proxy import CLEAR, SILENT, Condition, Link
 from chaos.world import World
@@ -57,7 +58,24 @@ def _reset(link: Link, random: Random) -> None:
     link.reset()
 
 
+def _pull(world: World, random: Random) -> Harm:
+    """Pull the cable of a network namespace: packets go nowhere, those of new connections too."""
+    if not world.namespaces:
+        raise NotPossible(why_not() or "nothing of this world is in a network namespace")
+    victim = random.choice(sorted(world.namespaces))
+    namespace = world.namespaces[victim]
+    world.mark(f"the cable of {victim} is pulled")
+    namespace.pull()
+
+    def undo() -> None:
+        world.mark(f"the cable of {victim} is plugged in")
+        namespace.plug_in()
+
+    return Harm(f"the cable of {victim} pulled", undo)
+
+
 FAULTS: tuple[Fault, ...] = (
+    Fault("net-unplugged", Party.NETWORK, 5.0, _pull),
     between("net-silent", 5.0, _silent),
     between("net-half-open", 1.0, _half_open),
     between("net-slow", 4.0, _slow),
