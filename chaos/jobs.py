@@ -52,6 +52,10 @@ class JobProcess:
         """Let it finish its turn and take no other. Raises ProcessTrouble if it has ended."""
         self._tell("rest")
 
+    def move(self) -> None:
+        """Let it finish its turn, close its session and open another, at any replica. Raises as `rest`."""
+        self._tell("move")
+
     def wait_rested(self, within: float) -> None:
         """Wait until it has done all that it was told. Raises ProcessTrouble if it does not in so many seconds."""
 

@@ -15,12 +15,15 @@ from tsclient.settings import Settings, Tls
 
 _STATUS_DETAILS = "grpc-status-details-bin"
 
-# A peer whose machine is gone sends no reset: only a ping that stays unanswered tells. Pings are sent while a
-# stream is open and nothing else was; beats keep a live stream busier than this.
+# A peer that stands still, or whose machine is gone, sends no reset: only a ping that stays unanswered tells. Pings are
+# sent while a stream is open and nothing else has come for so long. They tell earlier than beats, of which there are
+# three in a TTL, and other things: a replica answers a ping whatever its etcd does.
+_SILENCE_MS = 2_000
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", _SILENCE_MS),
+    ("grpc.keepalive_timeout_ms", _SILENCE_MS),
+    ("grpc.http2.ping_timeout_ms", _SILENCE_MS),
+    ("grpc.http2.min_time_between_pings_ms", _SILENCE_MS // 2),
     ("grpc.http2.max_pings_without_data", 0),
     # The rotation over the endpoints has its own backoff; gRPC's would keep a channel from a replica that is back.
     ("grpc.initial_reconnect_backoff_ms", 100),

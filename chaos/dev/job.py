@@ -8,13 +8,15 @@ This process is the job's client; its state is with one worker process on each n
         ...
 
 It is told what to do on its standard input: ``run SECONDS`` (or ``run`` for as long as it is not told otherwise),
-``rest``; at the end of the input it ends. What it does is reported on its standard output (`chaos.dev.lines`).
-The first turn is acquired before any worker exists: acquire first, then start the workers.
+``rest``, ``move`` (close the session and open another one, at any replica); at the end of the input it ends. What it
+does is reported on its standard output (`chaos.dev.lines`). The first turn is acquired before any worker exists:
+acquire first, then start the workers.
 """
 
 from __future__ import annotations
 
 import argparse
+import enum
 import json
 import math
 import random
@@ -101,16 +103,23 @@ class Workers:
         return answer
 
 
+class Order(enum.Enum):
+    """What is not to run for so many seconds."""
+
+    END = enum.auto()
+    MOVE = enum.auto()
+
+
 class Orders:
     """What the job is told, read by a thread of its own."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._orders: deque[float | None] = deque()
+        self._orders: deque[float | Order] = deque()
         threading.Thread(target=self._read, name="orders", daemon=True).start()
 
-    def next(self) -> float | None:
-        """The next order: seconds to run; None: end. Waits for it as long as the one who gives orders lives."""
+    def next(self) -> float | Order:
+        """The next order: seconds to run, or another. Waits for it as long as the one who gives orders lives."""
         with self._changed:
             self._changed.wait_for(lambda: self._orders)
             return self._orders.popleft()
@@ -127,11 +136,13 @@ class Orders:
                     self._put(math.inf)
                 case ["run", seconds]:
                     self._put(float(seconds))
+                case ["move"]:
+                    self._put(Order.MOVE)
                 case _:
                     self._put(0.0)
-        self._put(None)
+        self._put(Order.END)
 
-    def _put(self, order: float | None) -> None:
+    def _put(self, order: float | Order) -> None:
         with self._changed:
             self._orders.append(order)
             self._changed.notify_all()
@@ -145,12 +156,15 @@ class Job:
         self._orders = Orders()
         self._workers: Workers | None = None
 
-    def serve(self, client: ts.Client) -> None:
-        """Obey orders until the last one."""
-        _say(Ready(time.monotonic_ns()))
-        while (seconds := self._orders.next()) is not None:
-            self._run(client, time.monotonic() + seconds)
+    def serve(self, client: ts.Client) -> Order:
+        """Obey orders until one that this client cannot; returns that."""
+        while not isinstance(order := self._orders.next(), Order):
+            self._run(client, time.monotonic() + order)
             _say(Rested(time.monotonic_ns()))
+        return order
+
+    def end(self) -> None:
+        """End the workers."""
         if self._workers is not None:
             self._workers.end()
 
@@ -210,7 +224,13 @@ def main() -> None:
     places = [place.split(",") for place in arguments.place]
     job = Job(arguments.group, places, rhythm, random.Random(arguments.seed))
     with ts.connect() as client:
-        job.serve(client)
+        _say(Ready(time.monotonic_ns()))
+        order = job.serve(client)
+    while order is Order.MOVE:
+        with ts.connect() as client:
+            _say(Rested(time.monotonic_ns()))
+            order = job.serve(client)
+    job.end()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from chaos.scenarios.failover import FAILOVER, FAILOVER_FROZEN
 from chaos.scenarios.holder import FREEZE_HOLDER, KILL_HOLDER
 from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA, STOP_REPLICA
 from chaos.scenarios.mixed import MIXED
@@ -20,6 +21,8 @@ ALL: tuple[Scenario, ...] = (
     CANCEL_WAITER,
     MIXED,
     FAILPOINTS,
+    FAILOVER,
+    FAILOVER_FROZEN,
 )
 
 __all__ = ["ALL", "Report", "Scenario"]
