@@ -31,6 +31,7 @@ class Traffic(Enum):
     RESUME = "a replica dies, and its clients go on with another"
     REGISTRATION = "an agent's registration is taken from it"
     START = "an agent is started"
+    PROCESSES = "a job starts its processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _points() -> Iterator[Point]:
     for step in ("locked", "begun", "saved", "free", "restored", "resumed", "acked"):
         yield Point(f"agent.commit.{step}")
     yield from (Point(f"agent.release.{step}", Traffic.RELEASE) for step in ("undone", "acked"))
-    yield Point("agent.record.written")
+    yield Point("agent.record.written", Traffic.PROCESSES)
     # The driver's calls, in the agent's helpers.
     for call in ("use", "states", "check", "lock", "checkpoint", "restore", "unlock"):
         yield from (Point(f"agent_helper.{call}.{step}") for step in ("asked", "made"))

@@ -141,6 +141,8 @@ class Walk:
             case Traffic.REGISTRATION:
                 node = self._random.choice(world.nodes).name
                 background.call(_end_registration(world.etcd.endpoints, node), _DEATH_SECONDS)
+            case Traffic.PROCESSES:
+                world.start_job(f"job-{len(world.jobs)}", rhythm=_RHYTHM, seed=self._run.seed).run()
             case Traffic.TURNS | Traffic.RELEASE | Traffic.SESSIONS | Traffic.SILENCE:
                 pass
 
