@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--fsync", action="store_true", help="etcd writes to the disk before it answers")
     run.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of all processes there")
     for field in dataclasses.fields(Settings):
+        if field.name == "duty":
+            run.add_argument("--duty", type=_shape, nargs="+", metavar="JOBS:SHARE", help="(default: six of them)")
+            continue
         many = field.type.startswith("tuple") if isinstance(field.type, str) else False
         kind = int if "int" in str(field.type) else float
         option = f"--{field.name.replace('_', '-')}"
@@ -55,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("base", type=Path, help="JSON of an earlier run")
     compare.add_argument("now", type=Path, help="JSON of a later one")
     return parser
+
+
+def _shape(text: str) -> tuple[int, float]:
+    """Raises ValueError, as argparse wants it."""
+    jobs, _, share = text.partition(":")
+    return int(jobs), float(share)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

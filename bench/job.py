@@ -8,7 +8,7 @@ import argparse
 import tsclient as ts
 from bench.commands import follow
 
-_WITHIN = 60.0
+_WITHIN = 600.0
 
 
 class Job:

@@ -39,6 +39,14 @@ class Store:
         """All events under ``prefix`` from revision ``since`` on."""
         return background.call(self._history(prefix.encode(), since), WITHIN)
 
+    def count(self, prefix: str) -> int:
+        """How many keys there are under it."""
+        return background.call(self._client.get_prefix(prefix.encode(), keys_only=True), WITHIN).count
+
+    def wait_count(self, prefix: str, count: int) -> None:
+        """Wait until there are so many. Raises TimeoutError."""
+        background.call(self._wait_count(prefix.encode(), count), WITHIN)
+
     def delete(self, prefix: str) -> None:
         background.call(self._client.delete_prefix(prefix.encode()), WITHIN)
 
@@ -67,6 +75,13 @@ class Store:
         async with self._other.watch(_KEY, start) as batches:
             async for batch in batches:
                 self._seen.put_nowait((batch.revision, time.perf_counter()))
+
+    async def _wait_count(self, prefix: bytes, count: int) -> None:
+        found = await self._client.get_prefix(prefix, keys_only=True)
+        async with self._client.watch(prefix, found.revision + 1) as batches:
+            while found.count < count:
+                await anext(batches)
+                found = await self._client.get_prefix(prefix, keys_only=True)
 
     async def _history(self, prefix: bytes, since: int) -> list[Event]:
         now = (await self._client.get_prefix(prefix, limit=1)).revision

@@ -181,7 +181,7 @@ class System:
         devices: int = 1,
         latency: float = 0.0,
     ) -> None:
-        self.bench, self.prefix = bench, f"/{name}/"
+        self.bench, self.name, self.prefix = bench, name, f"/{name}/"
         stack.callback(bench.store.delete, self.prefix)
         ports = ReservedPorts(replicas)
         stack.callback(ports.close)
@@ -196,7 +196,7 @@ class System:
                 f"{name}-device-{node.name}",
                 [
                     *("-m", "nodeagent.backends.sim.device", "--socket", str(node.socket)),
-                    *("--log", str(bench.folder / f"{name}-{node.name}.events"), "--devices", str(devices)),
+                    *("--log", str(self.event_log(node)), "--devices", str(devices)),
                     *("--prefix", f"SIM-{name}-{node.name}-", "--bandwidth", str(_FREE), "--latency", str(latency)),
                 ],
                 "^simulated devices serve",
@@ -214,6 +214,10 @@ class System:
             rest[f"agent-{node.name}"] = bench.child(f"{name}-agent-{node.name}", command, "^agent .* serves")
         self.processes |= rest
         started(stack, *rest.values())
+
+    def event_log(self, node: Node) -> Path:
+        """What the node's devices have logged: the evidence of what ran."""
+        return self.bench.folder / f"{self.name}-{node.name}.events"
 
     def put_group(self, name: str, *devices: tuple[Node, int]) -> None:
         """Make a group of one device on each of these nodes, by its number. Raises grpc.RpcError."""
@@ -240,12 +244,21 @@ class Contender:
 
     Args:
         module: ``bench.job`` or ``bench.floor.job``.
+        within: seconds in which each answer must come.
     """
 
     def __init__(
-        self, bench: Bench, stack: contextlib.ExitStack, module: str, endpoint: str, group: str, job: str
+        self,
+        bench: Bench,
+        stack: contextlib.ExitStack,
+        module: str,
+        endpoint: str,
+        group: str,
+        job: str,
+        *,
+        within: float = WITHIN,
     ) -> None:
-        self.job = job
+        self.job, self._within = job, within
         command = ["-m", module, "--endpoint", endpoint, "--job", job, "--group", group]
         self._process = Speaker(bench, stack, f"{module}-{group}-{job}", command, ready="ready")
 
@@ -273,8 +286,13 @@ class Contender:
         self._process.tell("once")
         return self._times("once")[0]
 
+    def close(self) -> None:
+        """Let it end, with its session."""
+        self._process.child.close_input()
+        self._process.child.wait(WITHIN)
+
     def _times(self, kind: str) -> list[float]:
-        return [float(one) for one in self._process.answer(kind).split()[1:]]
+        return [float(one) for one in self._process.answer(kind, self._within).split()[1:]]
 
 
 class Pair:
@@ -297,13 +315,23 @@ class Pair:
 
     def hand_off(self) -> Sample:
         """From the call of yield until the other's acquire has returned; the revisions from yield to grant."""
+        before = self.begin_hand_off()
+        seconds = self.end_hand_off()
+        return Sample(seconds, self._store.revision() - before)
+
+    def begin_hand_off(self) -> int:
+        """Have the turn given back while the other waits; the revision before that."""
         self._other.acquire()
         self._other.queued()
         before = self._store.revision()
         self._holder.give_back()
+        return before
+
+    def end_hand_off(self) -> float:
+        """Wait for the grant; how long it took from the yield."""
         began, ended = self._holder.yielded(), self._other.granted()
         self._holder, self._other = self._other, self._holder
-        return Sample(ended - began, self._store.revision() - before)
+        return ended - began
 
 
 def alone(store: Store, contender: Contender) -> Sample:

@@ -9,8 +9,18 @@ from collections.abc import Collection, Iterator, Mapping
 
 from bench.figures import Check, Found, Row, timed
 from bench.measure import Summary, interleave, noise, summarise
-from bench.parts import bare, floor, handoff
-from bench.parts.names import ALONE, ALONE_AGAIN, BARE, DELIVERY, ETCDCTL, FLOOR_OF, HAND_OFF, HAND_OFF_AGAIN
+from bench.parts import bare, etcdctl, floor, handoff
+from bench.parts.names import (
+    ALONE,
+    ALONE_AGAIN,
+    BARE,
+    DELIVERY,
+    ETCDCTL,
+    ETCDCTL_START,
+    FLOOR_OF,
+    HAND_OFF,
+    HAND_OFF_AGAIN,
+)
 from bench.settings import Settings
 from bench.system import Bench
 
@@ -33,6 +43,8 @@ def run(bench: Bench, settings: Settings, parts: Collection[str]) -> Found:
                 script = rig.script()
                 notes = floor.told(script)
                 cases += floor.cases(bench, stack, script)
+        if "c" in parts:
+            cases += etcdctl.EtcdctlLock(bench, stack).cases()
         rng = random.Random(settings.seed)
         taken = interleave(cases, settings.rounds, warm_up=settings.warm_up, rng=rng)
     found = {name: summarise(samples) for name, samples in taken.items()}
@@ -51,7 +63,7 @@ def _rows(found: Mapping[str, Summary]) -> Iterator[Row]:
 def _part(name: str) -> str:
     if name in (BARE, DELIVERY):
         return "a"
-    return "b" if name in FLOOR_OF.values() else "c" if name == ETCDCTL else "d"
+    return "b" if name in FLOOR_OF.values() else "c" if name in (ETCDCTL, ETCDCTL_START) else "d"
 
 
 def _checks(found: Mapping[str, Summary]) -> Iterator[Check]:

@@ -9,7 +9,7 @@ FLOOR_ALONE = "floor: acquire + yield, uncontended"
 FLOOR_HAND_OFF = "floor: hand-off"
 FLOOR_MOVING = "floor: hand-off, a process each"
 
-ETCDCTL = "etcdctl lock: hand-off"
+ETCDCTL, ETCDCTL_START = "etcdctl lock: hand-off", "etcdctl lock: start of a process, until it waits"
 
 ALONE, ALONE_AGAIN = "acquire + yield, uncontended", "acquire + yield, uncontended (again)"
 HAND_OFF, HAND_OFF_AGAIN = "hand-off", "hand-off (again)"

@@ -26,33 +26,37 @@ class _Tally:
     latencies: list[float] = field(default_factory=list)
     transactions: int = 0
     revisions: int = 0
+    cpu: float = 0.0
 
 
 def run(bench: Bench, settings: Settings) -> Found:
     """All numbers of replicas beside each other, with sessions spread over them; one at a time is loaded."""
     tallies = {count: _Tally() for count in settings.replicas}
     with contextlib.ExitStack() as stack:
-        loads = {}
+        loads: dict[int, tuple[Fleet, Load]] = {}
         for count in settings.replicas:
             fleet = Fleet(bench, stack, f"h{count}", replicas=count, devices=_GROUPS)
             groups = names(0, _GROUPS)
             fleet.put_groups({group: [("n0", n)] for n, group in enumerate(groups)})
-            loads[count] = Load(bench, stack, f"h{count}", fleet.endpoints, groups, jobs=_JOBS, channels=2 * count)
-            loads[count].open()
+            load = Load(bench, stack, f"h{count}", fleet.endpoints, groups, jobs=_JOBS, channels=2 * count)
+            load.open()
+            loads[count] = (fleet, load)
         for _ in range(settings.windows):
-            for count, load in loads.items():
-                _window(bench, load, settings.window_seconds, tallies[count])
+            for count, (fleet, load) in loads.items():
+                _window(bench, fleet, load, settings.window_seconds, tallies[count])
     return Found(tuple(_rows(tallies)), tuple(_checks(tallies)))
 
 
-def _window(bench: Bench, load: Load, seconds: float, tally: _Tally) -> None:
+def _window(bench: Bench, fleet: Fleet, load: Load, seconds: float, tally: _Tally) -> None:
     member = bench.etcd.members[0]
     load.go()
     load.window(min(1.0, seconds / 4))
-    before, revision = requests(member)["Txn"], bench.store.revision()
+    before, revision, usage = requests(member)["Txn"], bench.store.revision(), fleet.usage()
     window = load.window(seconds)
     tally.transactions += requests(member)["Txn"] - before
     tally.revisions += bench.store.revision() - revision
+    used = fleet.usage().since(usage)
+    tally.cpu += sum(seconds for name, seconds in used.items() if name.startswith("replica"))
     tally.seconds += window.seconds
     tally.latencies += window.latencies
     load.rest()
@@ -68,6 +72,7 @@ def _rows(tallies: Mapping[int, _Tally]) -> Iterator[Row]:
                 "wasted": _wasted(tally),
                 "transactions": tally.transactions / done,
                 "revisions": tally.revisions / done,
+                "replicas_cpu_ms": tally.cpu / done * MS,
                 "per_s": done / tally.seconds,
                 "p50_ms": percentile(tally.latencies, 0.5) * MS,
                 "p99_ms": percentile(tally.latencies, 0.99) * MS,
