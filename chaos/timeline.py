@@ -93,7 +93,7 @@ class _Picture:
         begins = [one.begin if first == 0 else at for _, (one, at) in self.moments]
         ends = [one.end or one.begin for one in (operations if self.stuck is None else (self.stuck,))]
         begins += [self.stuck.begin] if self.stuck else []
-        begin, end = min(begins, default=0), max(*begins, *ends, 0)
+        begin, end = min(begins, default=0), max((*begins, *ends), default=0)
         spare = max((end - begin) // 12, 1)
         self.begin, self.end = begin - spare, end + spare
         self.width = _WIDTH if self.stuck else max(_WIDTH, round((end - begin) / 1e9 * _PIXELS_A_SECOND))

@@ -9,6 +9,7 @@ from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA
 from chaos.scenarios.mixed import MIXED
 from chaos.scenarios.points import FAILPOINTS
 from chaos.scenarios.scenario import Report, Scenario
+from chaos.scenarios.sessions import SESSIONS
 from chaos.scenarios.waiter import CANCEL_WAITER
 
 ALL: tuple[Scenario, ...] = (
@@ -23,6 +24,7 @@ ALL: tuple[Scenario, ...] = (
     FAILPOINTS,
     FAILOVER,
     FAILOVER_FROZEN,
+    SESSIONS,
 )
 
 __all__ = ["ALL", "Report", "Scenario"]
