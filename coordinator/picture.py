@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 
 from coordinator.decide import GroupView, NodeState, Wait
 from ledger.errors import LedgerError
-from ledger.index import Index, Queue
+from ledger.index import Index
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind, Place
+from ledger.queue import Queue
 from ledger.records import Agent, Claim, Compaction, Drain, GroupSpec, Processes, Replica, Session, Ticket, Turn
 from ledger.view import Changes
 
@@ -63,7 +64,7 @@ class Picture:
             revision=self.revision,
             spec=spec,
             turn=turn,
-            tickets=queue.in_order(),
+            tickets=queue,
             nodes={node: self._node_state(node, name) for node in self._nodes_of.get(name, ())},
             jobs=dict(index.jobs.get(name, {})),
             passed=passed,

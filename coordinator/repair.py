@@ -17,7 +17,7 @@ from coordinator.picture import Picture
 from ledger.errors import LedgerError
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
-from ledger.records import Phase, TicketState
+from ledger.records import Phase
 from ledger.view import Change, Changes
 
 
@@ -68,7 +68,7 @@ def restored(view: GroupView) -> Decision | None:
         attempt=0,
         kill=False,
     )
-    granted = tuple(Remove(one.name, one.create) for one in view.tickets if one.value.state is TicketState.GRANTED)
+    granted = tuple(Remove(one.name, one.create) for one in view.tickets.granted)
     said = f", and the grant of {granted[0].job} is deleted" if granted else ""
     return Decision(f"nobody can say who is on{said}", after, granted)
 

@@ -7,7 +7,6 @@ never overwritten.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from typing import TypeVar
 
@@ -17,8 +16,11 @@ from ledger.errors import LedgerError
 from ledger.etcd import KeyValue
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind, Place
+from ledger.queue import Queue
 
 R = TypeVar("R")
+
+_EMPTY = Queue()
 
 
 class Index:
@@ -44,12 +46,12 @@ class Index:
         self.processes: defaultdict[str, dict[str, Kept[records.Processes]]] = defaultdict(dict)
         self.claims: defaultdict[str, dict[str, Kept[records.Claim]]] = defaultdict(dict)
         self.registered: defaultdict[str, dict[tuple[str, str], Kept[records.Registered]]] = defaultdict(dict)
-        self._queues: defaultdict[str, Queue] = defaultdict(Queue)
+        self._queues: dict[str, Queue] = {}
         self._errors: dict[bytes, tuple[Place, LedgerError]] = {}
 
     def queue(self, group: str) -> Queue:
-        """The tickets of a group, in the order in which they are to be served."""
-        return self._queues.get(group) or Queue()
+        """The tickets of a group, as they are now."""
+        return self._queues.get(group, _EMPTY)
 
     def errors(self, *, group: str = "", node: str = "") -> list[tuple[Place, LedgerError]]:
         """The records of a group, or of a node itself, that cannot be read, and what each was to be.
@@ -91,7 +93,7 @@ class Index:
     def _put(self, place: Place, kv: KeyValue) -> None:
         match place.kind:
             case Kind.TICKET:
-                self._queues[place.group].put(_kept(records.Ticket, place.name, kv))
+                self._queues[place.group] = self.queue(place.group).put(_kept(records.Ticket, place.name, kv))
             case Kind.TURN:
                 self.turns[place.group] = _kept(records.Turn, place.group, kv)
             case Kind.ACK:
@@ -123,10 +125,11 @@ class Index:
     def _forget(self, place: Place) -> None:
         match place.kind:
             case Kind.TICKET:
-                queue = self._queues[place.group]
-                queue.remove(place.name)
-                if not queue:
-                    del self._queues[place.group]
+                queue = self.queue(place.group).without(place.name)
+                if queue:
+                    self._queues[place.group] = queue
+                else:
+                    self._queues.pop(place.group, None)
             case Kind.TURN:
                 self.turns.pop(place.group, None)
             case Kind.SPEC:
@@ -153,47 +156,6 @@ class Index:
                 _drop(self.claims, place.node, place.name)
             case Kind.REGISTERED:
                 _drop(self.registered, place.node, (place.group, place.name))
-
-
-class Queue:
-    """The tickets of one group, ordered by priority, then place (create revision), then key."""
-
-    __slots__ = ("_by_job", "_order")
-
-    def __init__(self) -> None:
-        self._by_job: dict[str, Kept[records.Ticket]] = {}
-        self._order: list[tuple[int, int, str]] = []
-
-    def __len__(self) -> int:
-        return len(self._by_job)
-
-    def put(self, ticket: Kept[records.Ticket]) -> None:
-        old = self._by_job.get(ticket.name)
-        if old is None or _place(old) != _place(ticket):
-            self.remove(ticket.name)
-            place = _place(ticket)
-            self._order.insert(bisect_left(self._order, place), place)
-        self._by_job[ticket.name] = ticket
-
-    def remove(self, job: str) -> None:
-        old = self._by_job.pop(job, None)
-        if old is not None:
-            del self._order[bisect_left(self._order, _place(old))]
-
-    def get(self, job: str) -> Kept[records.Ticket] | None:
-        return self._by_job.get(job)
-
-    def in_order(self) -> tuple[Kept[records.Ticket], ...]:
-        return tuple(self._by_job[job] for _, _, job in self._order)
-
-    def position(self, job: str) -> int:
-        """How many tickets are before this one; the length of the queue for one that is not in it."""
-        ticket = self._by_job.get(job)
-        return len(self._order) if ticket is None else bisect_left(self._order, _place(ticket))
-
-
-def _place(ticket: Kept[records.Ticket]) -> tuple[int, int, str]:
-    return (-ticket.value.priority, ticket.create, ticket.name)
 
 
 def _kept(cls: type[R], name: str, kv: KeyValue) -> Kept[R]:

@@ -25,6 +25,7 @@ from coordinator.repair import restored
 from ledger.etcd.txn import Put
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind
+from ledger.queue import Queue
 from ledger.records import (
     Ack,
     Agent,
@@ -200,7 +201,7 @@ class Core:
             revision=REVISION,
             spec=Kept("spec", spec, SPEC, SPEC),
             turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN),
-            tickets=tuple(sorted(tickets, key=lambda kept: kept.create)),
+            tickets=Queue.of(tickets),
             nodes=nodes,
             jobs={name: Kept(name, BAD, 1, 1) for name, out in zip(self.jobs, state.quarantined, strict=True) if out},
             passed=passed,

@@ -124,8 +124,8 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _QUEUE,
                 "head_of",
-                "eligible = (one for one in view.waiting() if",
-                "eligible = (one for one in sorted(view.waiting(), key=lambda one: one.name) if",
+                "in order.values() if",
+                "in sorted(view.waiting(), key=lambda one: one.name) if",
             ),
         ),
         _breaks(6, search="--every-order"),

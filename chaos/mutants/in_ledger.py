@@ -8,7 +8,7 @@ from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
 _TRANSACTION, _WORKER = "coordinator/apply/transaction.py", "coordinator/apply/worker.py"
-_VIEW, _INDEX = "ledger/view.py", "ledger/index.py"
+_VIEW, _QUEUE = "ledger/view.py", "ledger/queue.py"
 
 LEDGER: tuple[Mutant, ...] = (
     Mutant(
@@ -69,7 +69,7 @@ LEDGER: tuple[Mutant, ...] = (
         "A replica keeps the queue in the order of the jobs' names.",
         (
             Edit(
-                _INDEX,
+                _QUEUE,
                 "_place",
                 "(-ticket.value.priority, ticket.create, ticket.name)",
                 "(-ticket.value.priority, 0, ticket.name)",

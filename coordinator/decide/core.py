@@ -50,12 +50,10 @@ def then_decide(view: GroupView, decision: Decision) -> Decision:
     """
     if decision.turn is None or decision.turn.phase is not Phase.IDLE or view.turn is None:
         return decision
-    gone = {change.job for change in decision.tickets if isinstance(change, Remove)}
-    after = replace(
-        view,
-        turn=replace(view.turn, value=decision.turn),
-        tickets=tuple(one for one in view.tickets if one.name not in gone),
-    )
+    left = view.tickets
+    for change in decision.tickets:
+        left = left.without(change.job) if isinstance(change, Remove) else left
+    after = replace(view, turn=replace(view.turn, value=decision.turn), tickets=left)
     second = idle(after).decision
     if second is None or second.turn is None or second.turn.phase is not Phase.PREPARING:
         return decision

@@ -35,7 +35,6 @@ from ledger.records import (
     Resident,
     ResidentKind,
     Ticket,
-    TicketState,
     Turn,
 )
 
@@ -51,10 +50,9 @@ def idle(view: GroupView) -> Verdict:
     if highest := overtaken(view, turn, {}):
         why = f"An agent has seen epoch {highest}: nobody can say who is on."
         return Verdict(Decision(why, replace(turn, epoch=highest, resident=unknown(turn))))
-    for ticket in view.tickets:
-        if ticket.value.state is TicketState.GRANTED:
-            why = f"{ticket.name} has a grant, but nobody holds the turn: it does not count."
-            return Verdict(Decision(why, turn, (Remove(ticket.name, ticket.create),)))
+    for ticket in view.tickets.granted:
+        why = f"{ticket.name} has a grant, but nobody holds the turn: it does not count."
+        return Verdict(Decision(why, turn, (Remove(ticket.name, ticket.create),)))
     if view.spec is None or view.spec.value.deleting:
         return deleted(view, turn)
     if view.spec.mod == turn.generation:
@@ -75,17 +73,24 @@ def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     if turn.pinned and view.processes_revision(turn.nodes) > turn.pinned.processes_revision:
         why = f"The processes of {turn.pinned.job} have changed: it is not pinned any more."
         return Verdict(Decision(why, replace(turn, pinned=None, attempt=0)))
-    barred = [(one, view.quarantined(one.name)) for one in view.waiting()]
-    refused = tuple(refuse_quarantined(one, why) for one, why in barred if why is not None)[:REFUSED_AT_ONCE]
-    if refused:
+    if refused := _barred(view):
         return Verdict(Decision("Tickets of quarantined jobs are refused.", turn, refused))
-    several = [(one, pinned_for_several(turn, one.name, one.value)) for one in view.waiting()]
-    pinned = tuple(Refuse(one.name, one.create, "PINNED", why) for one, why in several if why is not None)
-    if pinned:
-        return Verdict(Decision("A pinned job waits for several groups: refused.", turn, pinned))
+    own = view.waits(turn.pinned.job) if turn.pinned else None
+    if own and (hindered := pinned_for_several(turn, own.name, own.value)) is not None:
+        refusal = Refuse(own.name, own.create, "PINNED", hindered)
+        return Verdict(Decision("A pinned job waits for several groups: refused.", turn, (refusal,)))
     if turn.paused:
         return Verdict(note="The group is paused.")
     return _serve(view, turn)
+
+
+def _barred(view: GroupView) -> tuple[Refuse, ...]:
+    """The refusals of the first quarantined jobs that wait. They are looked up by job: the queue may be long."""
+    barred = [
+        (one, why) for job in view.jobs if (why := view.quarantined(job)) is not None and (one := view.waits(job))
+    ]
+    barred.sort(key=lambda each: view.tickets.ahead(each[0]))
+    return tuple(refuse_quarantined(one, why) for one, why in barred[:REFUSED_AT_ONCE])
 
 
 def _serve(view: GroupView, turn: Turn) -> Verdict:

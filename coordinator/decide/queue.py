@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
 from ledger.records import Ticket, Turn
@@ -13,18 +15,20 @@ AGING_TURNS = 8
 
 def head_of(view: GroupView, turn: Turn, *, beside: str = "") -> Kept[Ticket] | None:
     """The first WAITING ticket, of another job than ``beside``. While a job is pinned only its own is eligible."""
-    eligible = (one for one in view.waiting() if one.name != beside and _eligible(view, turn, one))
-    if _ages(view) and turn.passed_over >= AGING_TURNS:
-        return min(eligible, key=lambda one: (one.create, one.name), default=None)
-    return next(eligible, None)
+    if turn.pinned is not None:
+        own = view.waits(turn.pinned.job)
+        return own if own and own.name != beside and _eligible(view, turn, own) else None
+    aged = _ages(view) and turn.passed_over >= AGING_TURNS
+    order = view.tickets.by_age if aged else view.tickets.waiting
+    return next((one for one in order.values() if one.name != beside and _eligible(view, turn, one)), None)
 
 
 def passed_over(view: GroupView, turn: Turn, granted: Kept[Ticket]) -> int:
     """What `Turn.passed_over` is once this ticket has been granted."""
     if not _ages(view):
         return 0
-    earlier = (one for one in view.waiting() if one.create < granted.create and _eligible(view, turn, one))
-    return turn.passed_over + 1 if any(earlier) else 0
+    earlier = takewhile(lambda one: one.create < granted.create, view.tickets.by_age.values())
+    return turn.passed_over + 1 if any(_eligible(view, turn, one) for one in earlier) else 0
 
 
 def pinned_for_several(turn: Turn, job: str, ticket: Ticket) -> str | None:

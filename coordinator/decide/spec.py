@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from coordinator.decide.decision import Decision, Verdict
 from coordinator.decide.switch import refuse_deleting, resident_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
-from ledger.records import GroupSpec, ResidentKind, TicketState, Turn
+from ledger.records import GroupSpec, ResidentKind, Turn
 
 AT_ONCE = 100
 """How many claims or tickets one transaction takes."""
@@ -58,9 +59,7 @@ def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
 
 def deleted(view: GroupView, turn: Turn) -> Verdict:
     """Refuse who waits; when nobody is in the queue any more the group goes."""
-    waiting = [one for one in view.tickets if one.value.state is TicketState.WAITING]
-    if waiting:
-        refusals = tuple(refuse_deleting(view, one) for one in waiting[:AT_ONCE])
+    if refusals := tuple(refuse_deleting(view, one) for one in islice(view.waiting(), AT_ONCE)):
         return Verdict(Decision("The group is being deleted: its waiters are refused.", turn, refusals))
     if view.tickets:
         return Verdict(note="The group is being deleted: refused tickets have yet to be taken back.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from coordinator.decide.decision import Wait
 from ledger.kept import Kept
+from ledger.queue import Queue
 from ledger.records import (
     Ack,
     Agent,
@@ -45,7 +46,7 @@ class GroupView:
 
     Attributes:
         revision: the store revision that this is a picture of.
-        tickets: in the order in which they are to be served.
+        tickets: the queue. Nothing that follows from a hand-off goes through all of it.
         nodes: every node that the turn or the spec names, and every node where the group has a claim.
         passed: the waits that the caller has seen pass on its own clock.
     """
@@ -54,7 +55,7 @@ class GroupView:
     revision: int
     spec: Kept[GroupSpec] | None = None
     turn: Kept[Turn] | None = None
-    tickets: tuple[Kept[Ticket], ...] = ()
+    tickets: Queue = field(default_factory=Queue)
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
     jobs: Mapping[str, Kept[Job]] = field(default_factory=dict)
     passed: frozenset[Wait] = frozenset()
@@ -63,10 +64,16 @@ class GroupView:
         return self.nodes.get(name, ABSENT)
 
     def ticket(self, job: str) -> Kept[Ticket] | None:
-        return next((one for one in self.tickets if one.name == job), None)
+        return self.tickets.get(job)
 
     def waiting(self) -> Iterator[Kept[Ticket]]:
-        return (one for one in self.tickets if one.value.state is TicketState.WAITING)
+        """The tickets that wait, in the order in which they are to be served."""
+        return self.tickets.waiting.values()
+
+    def waits(self, job: str) -> Kept[Ticket] | None:
+        """The job's ticket, if it has one that waits."""
+        ticket = self.tickets.get(job)
+        return ticket if ticket and ticket.value.state is TicketState.WAITING else None
 
     def quarantined(self, job: str) -> str | None:
         """Why the job is quarantined, or None."""

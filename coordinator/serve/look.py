@@ -9,7 +9,7 @@ from coordinator.decide.commands import Refusal
 from coordinator.picture import Picture
 from coordinator.serve.messages import to_message
 from coordinator.serve.remarks import remarks
-from ledger.records import Job, ProcessState, ResidentKind, TicketState
+from ledger.records import Job, ProcessState, ResidentKind
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 
 
@@ -33,10 +33,10 @@ def group(picture: Picture, name: str, *, brief: bool = False) -> coordinator_pb
         found.spec.CopyFrom(to_message(view.spec.value, records_pb2.GroupSpec))
     if view.turn is not None:
         found.turn.CopyFrom(to_message(view.turn.value, records_pb2.Turn))
-    found.waiting = sum(1 for one in view.tickets if one.value.state is TicketState.WAITING)
+    found.waiting = len(view.tickets.waiting)
     if brief:
         return found
-    for ticket in view.tickets:
+    for ticket in view.tickets.in_order():
         entry = found.queue.add(job=ticket.name, revision=ticket.create)
         entry.ticket.CopyFrom(to_message(ticket.value, records_pb2.Ticket))
     for name_of_node in sorted(view.nodes):
@@ -97,7 +97,7 @@ def _jobs_of(picture: Picture, name: str) -> list[coordinator_pb2.JobView]:
     resident = ""
     if turn is not None and turn.resident is not None and turn.resident.kind is ResidentKind.JOB:
         resident = turn.resident.job
-    names = {*processes, *view.jobs, *(one.name for one in view.tickets), holder, resident} - {""}
+    names = {*processes, *view.jobs, *view.tickets.by_job, holder, resident} - {""}
     return [
         coordinator_pb2.JobView(
             group=name,

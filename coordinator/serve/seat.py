@@ -115,7 +115,7 @@ class Seat:
         own_switch = (
             turn.phase in SWITCHING and turn.incoming is not None and turn.incoming.ticket_revision == ticket.create
         )
-        told = self._switching(picture, turn) if own_switch else self._queued(picture, turn)
+        told = self._switching(picture, turn) if own_switch else self._queued(picture, ticket)
         if told == self._told or (not own_switch and self.due_in(now) > 0):
             return None
         self._told, self._told_at = told, now
@@ -140,13 +140,9 @@ class Seat:
         answered = len(answers(view, turn)) if view is not None else 0
         return (turn.phase, turn.epoch, len(turn.nodes), answered)
 
-    def _queued(self, picture: Picture, turn: Turn) -> _Told:
-        """The place among those who wait: the holder, who is first in the queue as a rule, does not count."""
-        queue = picture.queue(self.group)
-        ahead = queue.position(self.job)
-        if turn.holder is not None and queue.position(turn.holder.job) < ahead:
-            ahead -= 1
-        return (ahead + 1, picture.note(self.group))
+    def _queued(self, picture: Picture, ticket: Kept[Ticket]) -> _Told:
+        """The place among those who wait."""
+        return (picture.queue(self.group).ahead(ticket) + 1, picture.note(self.group))
 
     def _gone(self, picture: Picture) -> Event | None:
         if self.stage is not Stage.HELD:

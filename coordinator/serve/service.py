@@ -27,7 +27,7 @@ from coordinator.serve.writing import write_over
 from ledger.codec import encode
 from ledger.etcd.txn import Delete, Put, exists
 from ledger.keys import check_name
-from ledger.records import Drain, Registered, TicketState
+from ledger.records import Drain, Registered
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import coordinator_pb2_grpc
 
@@ -75,7 +75,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
         def ask(view: GroupView) -> Decision | Nothing:
             nonlocal waiters
-            waiters = sum(1 for ticket in view.tickets if ticket.value.state is TicketState.WAITING)
+            waiters = len(view.tickets.waiting)
             return commands.give_back(view, one.job, request.session, one.token)
 
         done = await self._engine.command(check_name("group", one.group), ask, within=WITHIN)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from coordinator.decide import Decision, GroupView, NodeState, Verdict, Wait, WaitKind, decide
 from ledger.kept import Kept
+from ledger.queue import Queue
 from ledger.records import (
     Ack,
     Agent,
@@ -148,7 +149,7 @@ def group(
         REVISION,
         spec=Kept("spec", spec, 20, spec_mod),
         turn=Kept("turn", value, 21, 70),
-        tickets=tickets,
+        tickets=Queue.of(tickets),
         nodes=nodes,
         jobs={job: Kept(job, Job(health=Health.QUARANTINED, why="bad"), 8, 8) for job in quarantined},
     )
@@ -188,8 +189,9 @@ def apply(view: GroupView, what: Decision, acks: Mapping[str, Ack] | None = None
         ack = (acks or {}).get(node)
         kept = Kept(node, replace(ack, directive_revision=revision), revision, revision) if ack else None
         nodes[node] = replace(nodes[node], directive=Kept(node, directive, 50, revision), ack=kept)
-    removed = what.stands_on if what.tickets else {}
-    tickets = tuple(one for one in view.tickets if one.name not in removed)
+    tickets = view.tickets
+    for job in what.stands_on if what.tickets else {}:
+        tickets = tickets.without(job)
     return replace(
         view,
         revision=revision + 1,
