@@ -46,6 +46,7 @@ class Faults:
     confirm_beats: bool = True
     answer_yields: bool = True
     answer_cancels: bool = True
+    tell_positions: bool = True
     refuse: dict[str, tuple[str, str]] = field(default_factory=dict)  # job to reason, message
 
 
@@ -224,6 +225,7 @@ class FakeCoordinator(pb_grpc.CoordinatorServicer):
             wanted = {w.sequence for w in request.resume.wanted} | {h.sequence for h in request.resume.held}
             self._prune(session, request.resume.last_sequence, wanted)
             for acquire in request.resume.wanted:
+                self.log.append(f"still wants {acquire.sequence}")
                 self._acquire(session, acquire)
         return session
 
@@ -265,8 +267,9 @@ class FakeCoordinator(pb_grpc.CoordinatorServicer):
         if mine.token:
             self._grant(mine)
         else:
-            queued = pb.Queued(sequence=mine.sequence, group="g", position=self.queue.index(mine))
-            self._tell(session.name, pb.SessionEvent(queued=queued))
+            if self.faults.tell_positions:
+                queued = pb.Queued(sequence=mine.sequence, group="g", position=self.queue.index(mine))
+                self._tell(session.name, pb.SessionEvent(queued=queued))
             self._serve_queue()
 
     def _yield(self, session: SessionState, body: pb.YieldRequest) -> None:

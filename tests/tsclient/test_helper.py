@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.tsclient.child import ROOT, child
 from tests.tsclient.fake_coordinator import FakeCoordinator
 from tests.tsclient.processes import helper_pid, helpers_of, state, stopped
 from tests.tsclient.waiting import until
-from tsclient.helper import hub
+from tsclient.helper import hub, notes
 
 Connect = Callable[..., ts.Client]
 
@@ -239,6 +240,43 @@ def test_a_killed_helper_costs_no_place(coordinator: FakeCoordinator, connect_by
         os.kill(helper_pid(), signal.SIGKILL)
         until(lambda: "resume" in coordinator.log)
         coordinator.stranger_leaves()
+        waiting.result(timeout=60).yield_()
+    assert coordinator.queue == []
+
+
+def test_a_helper_that_is_killed_before_it_has_said_anything_of_a_place_costs_none(
+    coordinator: FakeCoordinator, connect_by_helper: Connect
+) -> None:
+    coordinator.stranger()
+    coordinator.faults.tell_positions = False  # so that there is no news of it, and only a note
+    clients = [connect_by_helper(job) for job in "abc"]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        turns = [pool.submit(lambda client=client: client.acquire("g", timeout=60).yield_()) for client in clients]
+        until(lambda: len(coordinator.queue) == 1 + len(clients))
+        places = [ticket.job for ticket in coordinator.queue]
+        os.kill(helper_pid(), signal.SIGKILL)
+        until(lambda: coordinator.log.count("still wants 1") == len(clients))
+        assert [ticket.job for ticket in coordinator.queue] == places
+        coordinator.stranger_leaves()
+        for turn in turns:
+            turn.result(timeout=60)
+    assert coordinator.log.count("acquire 1") == len(clients)
+    assert coordinator.queue == []
+
+
+def test_a_process_may_have_more_clients_than_there_is_room_for_notes(
+    coordinator: FakeCoordinator, connect_by_helper: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator.faults.tell_positions = False
+    monkeypatch.setattr(hub._hubs.get(), "_places", deque([notes.PLACES - 1]))
+    clients = [connect_by_helper(job) for job in "ab"]
+    turn = clients[0].acquire("g", timeout=30)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(clients[1].acquire, "g", timeout=60)
+        until(lambda: len(coordinator.queue) == 2)
+        os.kill(helper_pid(), signal.SIGKILL)
+        until(lambda: "still wants 1" in coordinator.log)
+        turn.yield_()
         waiting.result(timeout=60).yield_()
     assert coordinator.queue == []
 

@@ -3,7 +3,7 @@
 
 Here is neither gRPC nor protobuf. A thread waits for news; orders are sent from whichever thread has one. What a
 new helper needs to go on with the sessions (their secrets among it) is kept up to date here by the helper's own
-words, so that one that is killed costs no turn, as long as the next can beat before the deadline.
+words and notes, so that one that is killed costs no turn, as long as the next can beat before the deadline.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from tsclient import deadlines, forks
 from tsclient.deadlines import Deadlines
 from tsclient.entry import Entry, Saved
 from tsclient.errors import HelperFailed
+from tsclient.helper import notes
+from tsclient.helper.notes import Notes
 from tsclient.helper.wire import PACKET_MAX, pack, unpack
 from tsclient.news import Ended, News
 from tsclient.orders import Order
@@ -40,18 +42,25 @@ SEND_BUFFER = 1 << 20  # bytes; the kernel may grant less
 # The modules that the parent would import, and no others. The rest of its environment is the parent's too.
 _PROGRAM = (
     "import json, sys; said = json.loads(sys.argv[1]); sys.path[:] = said['path']; "
-    "from tsclient.helper.main import main; main(said['socket'], said['memory'], said['parent'])"
+    "from tsclient.helper.main import main; main(said['socket'], said['memory'], said['notes'], said['parent'])"
 )
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is known here of one client's session."""
+    """What is known here of one client's session.
+
+    Attributes:
+        place: of the helper's notes on it; None: all are taken.
+        stamp: of what is known here.
+    """
 
     number: int
+    place: int | None
     settings: Settings
     take: Callable[[Sequence[News]], None]
     standing: Callable[[], Sequence[Order]]
+    stamp: int = 0
     head: Saved | None = None
     entries: dict[int, tuple[int | None, Entry]] = field(default_factory=dict)
 
@@ -62,6 +71,9 @@ class Hub:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory = deadlines.memory()
+        self._noted_in = notes.memory()
+        self._notes = Notes(self._noted_in)
+        self._places = deque(range(notes.PLACES))
         self.deadlines = Deadlines(deadlines.cells(self._memory))
         self._sessions: dict[int, _Session] = {}
         self._numbers = 0
@@ -84,7 +96,8 @@ class Hub:
         """Open a session; its number."""
         with self._lock:
             self._numbers += 1
-            session = self._sessions[self._numbers] = _Session(self._numbers, settings, take, standing)
+            place = self._places.popleft() if self._places else None
+            session = self._sessions[self._numbers] = _Session(self._numbers, place, settings, take, standing)
             if self._socket is None:
                 self._start()
             self._open(session)
@@ -96,8 +109,15 @@ class Hub:
 
     def leave(self, number: int) -> None:
         """The session's end is its own affair from now on."""
-        if self._sessions.pop(number, None) is not None:
+        left = self._sessions.pop(number, None)
+        if left is not None:
             self._send(pack(["leave", number]))
+            self._free(left)
+
+    def _free(self, left: _Session) -> None:
+        """Others may have its place for notes at once: one that still comes names whose it is."""
+        if left.place is not None:
+            self._places.append(left.place)
 
     def close(self) -> None:
         """At the end of the program: let the helper go."""
@@ -113,6 +133,7 @@ class Hub:
             self._socket.close()
         os.close(self._bell)
         os.close(self._memory)
+        os.close(self._noted_in)
         if self._process is not None:
             self._process.returncode = 0  # not ours to wait for
 
@@ -133,6 +154,7 @@ class Hub:
             "path": [os.path.abspath(entry) for entry in sys.path],  # noqa: PTH100 - "" is where we are
             "socket": theirs.fileno(),
             "memory": self._memory,
+            "notes": self._noted_in,
             "parent": os.getpid(),
         }
         try:
@@ -142,7 +164,7 @@ class Hub:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(), self._memory),
+                    pass_fds=(theirs.fileno(), self._memory, self._noted_in),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -157,7 +179,7 @@ class Hub:
     def _open(self, session: _Session) -> None:
         """Tell the helper of a session: a new one, or all that is known of it. The lock is held."""
         orders = session.standing() if session.head is not None else ()
-        self._send(pack(["open", session.number, session.settings, session.head]))
+        self._send(pack(["open", session.number, session.settings, session.head, session.place, session.stamp]))
         for name, entry in list(session.entries.values()):
             self._send(pack(["entry", session.number, name, entry]))
         for order in orders:
@@ -188,14 +210,22 @@ class Hub:
     # ------------------------------------------------------------ in the thread
 
     def _listen(self, ours: socket.socket, helper: subprocess.Popen[bytes]) -> None:
-        began, heard = time.monotonic(), False
+        began, heard, writing = time.monotonic(), False, False
+        here = ours.fileno()
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
+        poll.register(here, select.POLLIN)
         while True:
-            poll.register(ours, select.POLLIN | (select.POLLOUT if self._late else 0))
-            poll.poll()
-            self._clear_bell()
-            self._send_late(ours)
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if self._bell in ready:
+                self._clear_bell()
+            if self._late:
+                self._send_late(ours)
+            if writing != bool(self._late):
+                writing = not writing
+                poll.modify(here, select.POLLIN | (select.POLLOUT if writing else 0))
+            if here not in ready:
+                continue
             try:
                 packet = ours.recv(PACKET_MAX)
             except BlockingIOError:
@@ -230,15 +260,16 @@ class Hub:
     def _take(self, message: Any) -> bool:
         """One message; whether it shows a helper that works."""
         match message:
-            case ["news", int(number), news, Saved() as head, put, gone]:
+            case ["news", int(number), int(stamp), news, Saved() as head, put, gone]:
                 session = self._sessions.get(number)
                 if session is not None:
-                    session.head = head
+                    session.stamp, session.head = stamp, head
                     for name, entry in put:
                         session.entries[entry.key] = (name, entry)
                     for key in gone:
                         session.entries.pop(key, None)
-                    session.take(news)
+                    if news:
+                        session.take(news)
                 return True
             case ["log", int(level), str(text)]:
                 _log.log(level, "helper: %s", text)
@@ -249,6 +280,13 @@ class Hub:
             case _:
                 raise AssertionError(f"no message of a helper: {message}")
 
+    def _read_notes(self, session: _Session) -> None:
+        """What a helper that is dead has not said of it. The newest counts: it says all that those before it did."""
+        for stamp, note in sorted(self._notes.read(session.place)) if session.place is not None else ():
+            message = unpack(note)
+            if message[1] == session.number and stamp > session.stamp:
+                self._take(message)
+
     def _ended(self, *, heard: bool, status: int | None, lived: float) -> None:
         """The helper has closed its socket: start another if anybody needs one."""
         if self._closed:
@@ -257,6 +295,8 @@ class Hub:
             self._socket = None
             self._silent = 0 if heard else self._silent + 1
             sessions = list(self._sessions.values())
+            for session in sessions:
+                self._read_notes(session)
             if not sessions:
                 return
             _log.warning("the helper has ended (status %s, after %.1f s); another goes on", status, lived)
@@ -272,6 +312,7 @@ class Hub:
                     return
             self._sessions.clear()
         for session in sessions:
+            self._free(session)
             session.take([Ended(error)])
 
 

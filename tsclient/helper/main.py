@@ -21,6 +21,7 @@ from typing import Any
 
 from tsclient import deadlines
 from tsclient.entry import Entry, Saved
+from tsclient.helper.notes import Notes
 from tsclient.helper.parent import Parent
 from tsclient.helper.wire import PACKET_MAX, pack, unpack
 from tsclient.identity import process
@@ -34,7 +35,7 @@ IDLE = 5.0  # s without a session until it ends
 _log = logging.getLogger("tsclient")
 
 
-def main(socket_fd: int, memory_fd: int, parent_pid: int) -> None:
+def main(socket_fd: int, memory_fd: int, notes_fd: int, parent_pid: int) -> None:
     """Run until the parent has ended or nothing is to be done. Never returns."""
     # It has its own session, so a terminal's signals do not reach it; a scheduler's do, and it has to outlive a
     # parent that still saves its work.
@@ -43,7 +44,7 @@ def main(socket_fd: int, memory_fd: int, parent_pid: int) -> None:
     with socket.socket(fileno=socket_fd) as ours:
         status = 1
         try:
-            asyncio.run(Helper(ours, memory_fd, Parent(parent_pid)).run())
+            asyncio.run(Helper(ours, memory_fd, Notes(notes_fd), Parent(parent_pid)).run())
             status = 0
         except ProcessLookupError:
             status = 0  # the parent was faster: there is no session yet
@@ -60,26 +61,33 @@ class _Client:
     """One session of the parent.
 
     Attributes:
-        told: the entries that the parent has on record, with their names.
+        place: of its notes; None: it has none, and everything is said.
+        stamp: of the newest state that was said or noted.
+        told: the entries as they were last said, with their names.
+        noted: what is not said of them is noted.
     """
 
     number: int
     settings: Settings
     head: Saved | None
+    place: int | None
+    stamp: int
     entries: list[Entry] = field(default_factory=list)
     names: dict[int, int] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     runner: Runner | None = None
     told_head: Saved | None = None
     told: dict[int, tuple[Entry, int]] = field(default_factory=dict)
+    noted: bool = False
 
 
 class Helper:
     """See the module."""
 
-    def __init__(self, ours: socket.socket, memory_fd: int, parent: Parent) -> None:
+    def __init__(self, ours: socket.socket, memory_fd: int, notes: Notes, parent: Parent) -> None:
         self._socket = ours
         self._cells = deadlines.cells(memory_fd)
+        self._notes = notes
         self._parent = parent
         self._process = process(parent.pid)
         self._clients: dict[int, _Client] = {}
@@ -139,8 +147,8 @@ class Helper:
 
     def _take(self, message: Any) -> None:
         match message:
-            case ["open", int(number), Settings() as settings, head]:
-                self._clients[number] = _Client(number, settings, head)
+            case ["open", int(number), Settings() as settings, head, place, int(stamp)]:
+                self._clients[number] = _Client(number, settings, head, place, stamp)
                 self._rest_if_idle()
             case [_, int(number), *_] if number not in self._clients:
                 pass  # it has left
@@ -202,16 +210,27 @@ class Helper:
     # ------------------------------------------------------------ to the parent
 
     def _tell(self, client: _Client, news: Sequence[News]) -> None:
-        """The news, and what has changed of the session, in one packet: the parent has both or none."""
+        """The news, and what has changed of the session, in one packet: the parent has both or none.
+
+        Without news nobody has to wake up, and a note will do; it says again what the one before did.
+        """
         assert client.runner is not None
         saved, names = client.runner.save()
         now = {one.key: (one, names.get(one.key, 0)) for one in saved.entries}
         put = [[name or None, one] for key, (one, name) in now.items() if client.told.get(key) != (one, name)]
         gone = [key for key in client.told if key not in now]
         head = replace(saved, entries=())
-        if news or put or gone or head != client.told_head:
+        if not (news or put or gone or client.noted or head != client.told_head):
+            return
+        client.stamp += 1
+        packet = pack(["news", client.number, client.stamp, list(news), head, put, gone])
+        client.noted = not news and self._note(client, packet)
+        if not client.noted:
             client.told, client.told_head = now, head
-            self._send(pack(["news", client.number, list(news), head, put, gone]))
+            self._send(packet)
+
+    def _note(self, client: _Client, packet: bytes) -> bool:
+        return client.place is not None and self._notes.write(client.place, client.stamp, packet)
 
     def _send(self, packet: bytes) -> None:
         """Never waits: the parent may stand still for long."""

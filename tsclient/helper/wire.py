@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records as JSON, one message a packet of a SOCK_SEQPACKET pair: whole or not at all, whoever else writes.
 
-Both ends are the same version of this package on the same machine, so there is nothing to negotiate. A record is a
-list, its class's name first, then its fields in their order.
+Both ends are the same version of this package on the same machine, so there is nothing to negotiate. A record is an
+object of one member without a name: its class's name, then its fields in their order. What JSON knows goes as it is, a
+number that is infinite too, so that all but the records is done by the parser itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
-import math
+from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,74 +19,79 @@ from tsclient import entry, errors, news, orders, progress, settings, want
 
 PACKET_MAX = 1 << 20  # bytes; the kernel's own bound on what is sent is below it
 
-_RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        news.Grant, news.Opened, news.Trouble, news.Ended, news.Granted, news.Failed, news.GivenBack,
-        news.Withdrawn, news.Lost, news.Moved,
-        orders.Acquire, orders.GiveUp, orders.GiveBack, orders.Noticed, orders.Keep, orders.Close,
-        progress.Queued, progress.Switching, want.Want, entry.Entry, entry.Saved,
-        settings.Settings, settings.Tls,
-    )
-}  # fmt: skip
+_TAG = ""  # no dictionary that is sent has a list under this name
+
+_RECORDS: tuple[type[Any], ...] = (
+    news.Grant, news.Opened, news.Trouble, news.Ended, news.Granted, news.Failed, news.GivenBack,
+    news.Withdrawn, news.Lost, news.Moved,
+    orders.Acquire, orders.GiveUp, orders.GiveBack, orders.Noticed, orders.Keep, orders.Close,
+    progress.Queued, progress.Switching, want.Want, entry.Entry, entry.Saved,
+    settings.Settings, settings.Tls,
+)  # fmt: skip
 
 
 def pack(message: object) -> bytes:
     """One message. Tuples come out as lists, but within records."""
-    return json.dumps(_plain(message), separators=(",", ":")).encode()
+    return _encode(message).encode()
 
 
 def unpack(packet: bytes) -> Any:
     """What `pack` was given."""
-    return _rich(json.loads(packet))
+    return _decode(packet.decode())
+
+
+def _fields(kind: type[Any]) -> Callable[[Any], list[object]]:
+    """How a record of this kind becomes a list of its name and fields."""
+    name, names = kind.__name__, [field.name for field in dataclasses.fields(kind)]
+    match names:
+        case []:
+            return lambda _: [name]
+        case [only]:
+            return lambda record: [name, getattr(record, only)]
+        case _:
+            fields = attrgetter(*names)
+            return lambda record: [name, *fields(record)]
+
+
+def _error(name: str, message: str, fields: dict[str, Any]) -> errors.TimesliceError:
+    made: errors.TimesliceError = getattr(errors, name)(message, **fields)
+    return made
+
+
+_FIELDS = {kind: _fields(kind) for kind in _RECORDS}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    **{kind.__name__: kind for kind in _RECORDS},
+    "Stage": entry.Stage.__getitem__,
+    "Path": Path,
+    "Error": _error,
+}
 
 
 def _plain(value: object) -> object:
+    """What JSON does not know."""
+    if (fields := _FIELDS.get(type(value))) is not None:
+        return {_TAG: fields(value)}
     match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case enum.Enum():
-            return {"stage": value.name}
+        case entry.Stage():
+            return {_TAG: ["Stage", value.name]}
         case Path():
-            return {"path": str(value)}
+            return {_TAG: ["Path", str(value)]}
         case errors.TimesliceError():
-            fields = {name: getattr(value, name) for name in ("code", "reason", "next_step", "metadata")}
+            told = {name: getattr(value, name) for name in ("code", "reason", "next_step", "metadata")}
             if isinstance(value, errors.LockLost):
-                fields |= {"group": value.group, "token": value.token, "why": value.why}
-            return {"error": [type(value).__name__, value.message, fields]}
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case dict():
-            return {"dict": [[_plain(key), _plain(one)] for key, one in value.items()]}
-        case _ if dataclasses.is_dataclass(value):
-            fields_of = dataclasses.fields(value)
-            return {"record": [type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields_of)]}
+                told |= {"group": value.group, "token": value.token, "why": value.why}
+            return {_TAG: ["Error", type(value).__name__, value.message, told]}
         case _:
             raise TypeError(f"{value!r} has no place in a message")
 
 
-def _rich(value: Any) -> Any:
-    match value:
-        case {"float": text}:
-            return float(text)
-        case {"stage": name}:
-            return entry.Stage[name]
-        case {"path": text}:
-            return Path(text)
-        case {"error": [name, message, fields]}:
-            return getattr(errors, name)(message, **fields)
-        case {"dict": items}:
-            return {_rich(key): _rich(one) for key, one in items}
-        case {"record": [name, *fields]}:
-            return _RECORDS[name](*(_tuple(_rich(one)) for one in fields))
-        case list():
-            return [_rich(one) for one in value]
+def _rich(value: dict[str, Any]) -> Any:
+    match value.get(_TAG):
+        case [name, *fields]:
+            return _MAKERS[name](*[tuple(one) if type(one) is list else one for one in fields])
         case _:
             return value
 
 
-def _tuple(value: Any) -> Any:
-    """A record's sequences are tuples."""
-    return tuple(value) if isinstance(value, list) else value
+_encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+_decode = json.JSONDecoder(object_hook=_rich).decode
