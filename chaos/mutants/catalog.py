@@ -6,8 +6,9 @@ from __future__ import annotations
 from chaos.mutants.in_agents import AGENTS
 from chaos.mutants.in_clients import CLIENTS
 from chaos.mutants.in_decisions import DECISIONS
+from chaos.mutants.in_failures import DEVICE_FAILURES, STORE_FAILURES
 from chaos.mutants.in_ledger import LEDGER
 from chaos.mutants.mutant import Mutant
 
-ALL: tuple[Mutant, ...] = (*CLIENTS, *DECISIONS, *LEDGER, *AGENTS)
+ALL: tuple[Mutant, ...] = (*CLIENTS, *DECISIONS, *LEDGER, *AGENTS, *STORE_FAILURES, *DEVICE_FAILURES)
 """Their names are unique."""

@@ -41,7 +41,7 @@ async def test_d4_a_slow_step_of_a_switch_is_shown_and_begun_once_although_etcd_
             if step == "restore":
                 await boss.switch(1, "b")
             on = "b" if step == "checkpoint" else "a"
-            node.driver.fault(FaultKind.SLOW, job="a", times=1, ms=3_000)
+            node.driver.fault(FaultKind.SLOW, job="a", times=1, ms=2_000)
             assert (await boss.ask(PREPARE, 2, on)).outcome is Outcome.PREPARED
             told = await boss.tell(COMMIT, 2, on)
             await asyncio.to_thread(until, lambda: node.events()[-1].name == f"{step}-begin", "it has begun")
