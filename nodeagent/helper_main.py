@@ -50,12 +50,11 @@ class Helper:
         self._release()
 
     def _make(self, call: dict[str, Any]) -> Any:
+        if failpoint.armed():
+            failpoint.hit(f"agent_helper.{call['call']}.asked")
         if call["call"] == "unready":
             return self._choice.unready()  # which is asked where the driver may not even open
         driver, pid = self._driver, call["pid"]
-
-        if failpoint.armed():
-            failpoint.hit(f"agent_helper.{call['call']}.asked")
 
         def progress(done: int, total: int) -> None:
             self._answer(call["id"], progress=[done, total])

@@ -31,7 +31,7 @@ class Traffic(Enum):
     RESUME = "a replica dies, and its clients go on with another"
     REGISTRATION = "an agent's registration is taken from it"
     START = "an agent is started"
-    PROCESSES = "a job starts its processes"
+    PROCESSES = "the processes of a job that is off the devices end"
 
 
 @dataclass(frozen=True, slots=True)

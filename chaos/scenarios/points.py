@@ -98,9 +98,7 @@ class Walk:
         if point.party in _OWN_PROCESS:
             victim = self._dead()
             self._world.restart(victim)
-        what = f"have a turn after a kill at {point.name}"
-        for job in self._world.jobs.values():
-            job.wait_for(lambda lines: any(_after(line, at) for line in lines), WITHIN, what)
+        self._wait_turns(at, f"have a turn after a kill at {point.name}")
         return Passed(point, victim, (at - began) / NS, (time.monotonic_ns() - at) / NS)
 
     def _arm(self, point: Point) -> None:
@@ -120,11 +118,11 @@ class Walk:
         return True
 
     def _dead(self) -> str:
-        """The process of the world that has been killed, once it is seen to be."""
+        """The replica or agent that has been killed, once it is seen to be."""
         limit = time.monotonic() + _DEATH_SECONDS
         while True:
             for name in self._world.names:
-                if self._world.pid(name) is None:
+                if name.startswith(("replica", "agent-")) and self._world.pid(name) is None:
                     return name
             if time.monotonic() > limit:
                 raise TimeoutError("a failpoint was taken, and no process has died of it")
@@ -142,9 +140,25 @@ class Walk:
                 node = self._random.choice(world.nodes).name
                 background.call(_end_registration(world.etcd.endpoints, node), _DEATH_SECONDS)
             case Traffic.PROCESSES:
-                world.start_job(f"job-{len(world.jobs)}", rhythm=_RHYTHM, seed=self._run.seed).run()
+                self._visit()
             case Traffic.TURNS | Traffic.RELEASE | Traffic.SESSIONS | Traffic.SILENCE:
                 pass
+
+    def _visit(self) -> None:
+        """A job has a turn, is taken off the devices by the next, and ends."""
+        visitor = self._world.start_job(f"visitor-{len(self.passed)}", rhythm=_RHYTHM, seed=self._run.seed)
+        visitor.run()
+        visitor.wait_turns(1, WITHIN)
+        visitor.rest()
+        visitor.wait_rested(WITHIN)
+        since = time.monotonic_ns()
+        self._wait_turns(since, "have a turn after a visitor's")
+        visitor.end()
+        del self._world.jobs[visitor.name]
+
+    def _wait_turns(self, since: int, what: str) -> None:
+        for name in _JOBS:
+            self._world.jobs[name].wait_for(lambda lines: any(_after(line, since) for line in lines), WITHIN, what)
 
     def _restart(self, name: str) -> None:
         self._world.kill(name)
