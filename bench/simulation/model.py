@@ -3,8 +3,8 @@
 
 A hand-off's steps follow one another as in the real one: replica, etcd, agent, etcd, replica, etcd, agent (and the
 devices' own time), etcd, replica, etcd, replica. Each step waits for its part's earlier work and takes its share of
-what a hand-off costs there; what a hand-off takes beyond that in an idle system is spread over the steps as a delay in which
-nothing is occupied: wake-ups and the network.
+what a hand-off costs there; what a hand-off takes beyond that in an idle system is spread over the steps as a delay in
+which nothing is occupied: wake-ups and the network.
 """
 
 from __future__ import annotations
