@@ -68,9 +68,9 @@ class Party:
             seat.tell_again()
 
     def due_in(self, now: float) -> float | None:
-        """Seconds until progress may be told again; None if there is none to tell."""
-        waits = [seat.due_in(now) for seat in self.seats.values() if seat.stage is Stage.QUEUED]
-        return min((wait for wait in waits if wait > 0), default=None)
+        """Seconds until progress may be told; None if there is none to tell."""
+        waits = (seat.due_in(now) for seat in self.seats.values() if seat.stage is Stage.QUEUED)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def look(self, picture: Picture, now: float) -> list[Event]:
         """What the client is to be told now; nothing any more once there is a `failure`."""

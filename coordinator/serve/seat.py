@@ -56,6 +56,7 @@ class Seat:
     leaving: bool = False
     _told: _Told = field(default=())
     _told_at: float = -PROGRESS_EVERY
+    _untold: bool = False
 
     def seated(self, revision: int) -> None:
         """Its ticket was made at, or found by, this revision."""
@@ -67,12 +68,12 @@ class Seat:
 
     def tell_again(self) -> None:
         """The client has asked again: it is to be told where it stands."""
-        self._told, self._told_at = (), -PROGRESS_EVERY
+        self._told, self._told_at, self._untold = (), -PROGRESS_EVERY, False
         if self.stage is Stage.HELD:
             self.stage = Stage.QUEUED
 
     def look(self, picture: Picture, now: float) -> Event | None:
-        """What the client is to be told now. Grants and ends at once, progress only if `due_in` is 0."""
+        """What the client is to be told now. Grants, ends and its own switch at once, its place once a second."""
         if self.stage in (Stage.ASKING, Stage.OVER) or self.leaving or picture.revision < self.revision:
             return None
         ticket = picture.queue(self.group).get(self.job)
@@ -80,9 +81,9 @@ class Seat:
             return self._at_ticket(picture, ticket, now)
         return self._gone(picture)
 
-    def due_in(self, now: float) -> float:
-        """Seconds until progress may be told again."""
-        return max(0.0, self._told_at + PROGRESS_EVERY - now)
+    def due_in(self, now: float) -> float | None:
+        """Seconds until its place may be told, which has changed since; None if there is nothing to tell."""
+        return max(0.0, self._told_at + PROGRESS_EVERY - now) if self._untold else None
 
     def _at_ticket(self, picture: Picture, ticket: Kept[Ticket], now: float) -> Event | None:
         match ticket.value.state:
@@ -116,7 +117,8 @@ class Seat:
             turn.phase in SWITCHING and turn.incoming is not None and turn.incoming.ticket_revision == ticket.create
         )
         told = self._switching(picture, turn) if own_switch else self._queued(picture, ticket)
-        if told == self._told or (not own_switch and self.due_in(now) > 0):
+        self._untold = told != self._told and not own_switch and now < self._told_at + PROGRESS_EVERY
+        if told == self._told or self._untold:
             return None
         self._told, self._told_at = told, now
         match told:

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.apply.engine import Engine
 from coordinator.picture import Picture
-from coordinator.serve.bell import Bell
+from coordinator.serve.bell import ROUND, Bell
 from coordinator.serve.seat import Event, Seat, Stage
 from ledger.codec import encode
 from ledger.etcd import KeyValue
@@ -101,6 +101,7 @@ def test_a_position_is_told_when_it_changes_and_at_most_once_a_second() -> None:
     assert seat.due_in(10.9) == pytest.approx(0.1)
     told = seat.look(ledger.picture, 11.0)
     assert told is not None and told.queued.position == 1
+    assert seat.due_in(11.0) is None  # nobody has to look again for it
 
 
 @pytest.mark.parametrize("priority", [0, 5])
@@ -220,26 +221,63 @@ class FakeEngine:
         return lambda: None
 
 
-async def test_rule_36_the_bell_rings_at_once_and_then_once_for_many_changes() -> None:
+class Listeners:
+    """Of a bell: how often each was rung, in the order of the rings."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell, self.rung = bell, list[str]()
+        self._more = asyncio.Event()
+
+    def listen(self, group: str, name: str) -> Callable[[], None]:
+        def ring() -> None:
+            self.rung.append(name)
+            self._more.set()
+
+        return self._bell.listen(group, ring)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(30):
+            while len(self.rung) < count:
+                self._more.clear()
+                await self._more.wait()
+
+
+async def test_rule_36_the_bell_rings_once_for_many_changes() -> None:
     engine = FakeEngine()
-    bell = Bell(cast(Engine, engine), every=0.2)
-    rung = asyncio.Semaphore(0)
-    count = 0
-
-    def ring() -> None:
-        nonlocal count
-        count += 1
-        rung.release()
-
-    end = bell.listen("g", ring)
+    bell = Bell(cast(Engine, engine), every=0.2, period=0.01)
+    listeners = Listeners(bell)
+    end = listeners.listen("g", "a")
     for _ in range(1_000):
         engine.change(frozenset({"g", "other"}))
-    assert count == 1
-    await rung.acquire()
-    async with asyncio.timeout(30):
-        await rung.acquire()  # one more, for all that came after the first
-    assert count == 2
-    end()
+    assert not listeners.rung  # no part of what makes a change
+    await listeners.until(1)
+    began = asyncio.get_running_loop().time()
+    for _ in range(1_000):
+        engine.change(frozenset({"g"}))
+    await listeners.until(2)
+    assert asyncio.get_running_loop().time() - began > 0.1
     engine.change(frozenset({"g"}))
+    end()
+    listeners.listen("h", "b")
+    engine.change(frozenset({"g", "h"}))
+    await listeners.until(3)
+    assert listeners.rung == ["a", "a", "b"]
     bell.close()
-    assert count == 2
+
+
+async def test_rule_36_a_crowd_is_told_in_rounds_and_holds_up_no_other_group() -> None:
+    engine = FakeEngine()
+    bell = Bell(cast(Engine, engine), every=30.0, period=0.01)
+    listeners = Listeners(bell)
+    crowd = [f"c{number}" for number in range(10 * ROUND)]
+    for name in crowd:
+        listeners.listen("g", name)
+    listeners.listen("h", "other")
+    engine.change(frozenset({"g"}))
+    await listeners.until(1)
+    assert listeners.rung == crowd[:ROUND]
+    engine.change(frozenset({"g", "h"}))
+    await listeners.until(1 + len(crowd))
+    assert listeners.rung.index("other") < 2 * ROUND  # in the very next round
+    assert [name for name in listeners.rung if name != "other"] == crowd  # each in its turn, none twice
+    bell.close()
