@@ -43,7 +43,7 @@ async def test_a_call_that_hangs_ends_with_its_helper_and_the_next_has_a_new_one
 ) -> None:
     work = node.workload("a").attach("SIM-0")
     # Its helper is there, however long that takes: the time allowed is then the lock's alone, which meets the fault.
-    await pool.call("state", work.pid, within=DEADLINE)
+    await pool.call("check", work.pid, within=DEADLINE)
     node.driver.fault(FaultKind.LOCK_HANGS, times=1)
     with pytest.raises(HelperTimedOut):
         await pool.call("lock", work.pid, within=0.5, timeout_ms=1)
