@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One group's task in a replica: it sleeps until something of the group changes or a wait passes, then decides."""
+"""One group in a replica: whenever something of it changes or a wait passes, what follows is decided and written."""
 
 from __future__ import annotations
 
@@ -26,92 +26,106 @@ PAUSE = 0.2
 
 
 class GroupWorker:
-    """Decides for one group and applies what it decides, one decision at a time."""
+    """Decides for one group and applies what it decides, one decision at a time.
+
+    It has a task only while it writes: between two writes it is a callback of the event loop.
+    """
 
     def __init__(self, engine: Engine, group: str) -> None:
         self._engine = engine
         self._group = group
-        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._woken = False
         self._first = False
+        self._stopped = False
         self._hold_back = HoldBack()
         self._passed: frozenset[Wait] = frozenset()
         self._timers: dict[Wait, asyncio.TimerHandle] = {}
         self._recheck: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._task = asyncio.create_task(self._run(), name=f"group {group}")
 
     def wake(self, *, first: bool = False) -> None:
         """Something has changed. ``first``: this replica acts without holding back."""
         self._first = self._first or first
-        self._woken.set()
+        if not self._woken:
+            self._woken = True
+            if self._writing is None:
+                self._loop.call_soon(self._look)
 
     def stop(self) -> None:
         """Decide no more; a write in flight goes on."""
-        self._task.cancel()
-        self._clear()
+        self._stopped = True
+        self._forget_waits()
+        if self._recheck is not None:
+            self._recheck.cancel()
 
     async def close(self) -> None:
         """End; a write in flight is finished within `WRITE_WITHIN`."""
         self.stop()
-        await asyncio.gather(self._task, return_exceptions=True)
         if self._writing is not None:
             await asyncio.wait({self._writing})
 
-    async def _run(self) -> None:
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            try:
-                await self._step()
-            except (EngineError, Refusal) as error:
-                log.warning("A decision was not written: %s", error, extra={"group": self._group})
-                self._again(PAUSE * self._engine.random.uniform(0.5, 1.5))
-            except Exception:
-                log.exception("Deciding failed; it is tried again.", extra={"group": self._group})
-                self._again(PAUSE * 10)
+    def _look(self) -> None:
+        """Decide once for all that has changed since the last time."""
+        self._woken = False
+        if self._stopped:
+            return
+        try:
+            found = self._step()
+        except Exception:
+            log.exception("Deciding failed; it is tried again.", extra={"group": self._group})
+            self._again(PAUSE * 10)
+            return
+        if found is not None:
+            self._writing = self._loop.create_task(self._write(*found), name=f"decision on group {self._group}")
+            self._writing.add_done_callback(self._written)
 
-    async def _step(self) -> None:
+    def _step(self) -> tuple[GroupView, Decision] | None:
+        """What is to be written now, and the view that it was decided on."""
         engine = self._engine
         first, self._first = self._first, False
         if not engine.view.live:
             self._forget_waits()
             self._again(PAUSE)
-            return
+            return None
         if engine.picture.revision < engine.floor(self._group):
             self._first = first
-            return  # the watch will bring our own write, and wake us
+            return None  # the watch will bring our own write, and wake us
         if (error := engine.picture.group_error(self._group)) is not None:
             engine.picture.notes[self._group] = str(error)
-            return
+            return None
         view = engine.picture.group(self._group, self._passed)
         if view is None:
-            return
+            return None
         verdict = decide(view)
         engine.picture.notes[self._group] = verdict.note or (verdict.decision.why if verdict.decision else "")
         self._keep_waits(view, verdict)
         if verdict.decision is None:
             self._hold_back.end()
-            return
+            return None
         if not first and self._holds_back(view):
-            return
-        self._writing = asyncio.create_task(self._write(view, verdict), name=f"decision on group {self._group}")
-        try:
-            await asyncio.shield(self._writing)
-        except asyncio.CancelledError:
-            self._writing.add_done_callback(self._told)  # nobody else hears of its failure any more
-            raise
+            return None
+        return view, verdict.decision
 
-    async def _write(self, view: GroupView, verdict: Verdict) -> None:
-        assert verdict.decision is not None
+    async def _write(self, view: GroupView, decision: Decision) -> None:
         deadline = self._engine.clock() + WRITE_WITHIN
-        _pass_point(verdict.decision, "decided")
-        revision = await self._engine.write(view, verdict.decision, deadline)
-        _pass_point(verdict.decision, "written")
+        _pass_point(decision, "decided")
+        revision = await self._engine.write(view, decision, deadline)
+        _pass_point(decision, "written")
         self.wake(first=revision is not None)
 
-    def _told(self, written: asyncio.Task[None]) -> None:
-        if not written.cancelled() and (error := written.exception()) is not None:
-            log.warning("The last decision was not written: %s", error, extra={"group": self._group})
+    def _written(self, written: asyncio.Task[None]) -> None:
+        """Go on, after what has changed in the meantime or what has failed."""
+        self._writing = None
+        error = None if written.cancelled() else written.exception()
+        if isinstance(error, EngineError | Refusal):
+            log.warning("A decision was not written: %s", error, extra={"group": self._group})
+            self._again(PAUSE * self._engine.random.uniform(0.5, 1.5))
+        elif error is not None:
+            log.error("Writing failed; it is tried again.", extra={"group": self._group}, exc_info=error)
+            self._again(PAUSE * 10)
+        if self._woken:
+            self._loop.call_soon(self._look)
 
     # ------------------------------------------------------------------------------------------------ who goes first
 
@@ -137,7 +151,8 @@ class GroupWorker:
         """Look again after so many seconds, unless something wakes us before."""
         if self._recheck is not None:
             self._recheck.cancel()
-        self._recheck = asyncio.get_running_loop().call_later(seconds, self._woken.set)
+        if not self._stopped:
+            self._recheck = self._loop.call_later(seconds, self.wake)
 
     # ------------------------------------------------------------------------------------------------ waits
 
@@ -150,9 +165,8 @@ class GroupWorker:
         )
         for wait in [wait for wait in self._timers if wait not in verdict.waits]:
             self._timers.pop(wait).cancel()
-        loop = asyncio.get_running_loop()
         for wait in verdict.waits - self._timers.keys() - self._passed:
-            self._timers[wait] = loop.call_later(wait.ms / 1000, self._pass, wait, self._engine.view.breaks)
+            self._timers[wait] = self._loop.call_later(wait.ms / 1000, self._pass, wait, self._engine.view.breaks)
 
     def _pass(self, wait: Wait, breaks: int) -> None:
         """A wait is over, if the view was live all the time; else it begins anew (protocol rule 24).
@@ -162,17 +176,12 @@ class GroupWorker:
         self._timers.pop(wait, None)
         if self._engine.view.live and self._engine.view.breaks == breaks:
             self._passed |= {wait}
-        self._woken.set()
+        self.wake()
 
     def _forget_waits(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-    def _clear(self) -> None:
-        self._forget_waits()
-        if self._recheck is not None:
-            self._recheck.cancel()
 
 
 def _pass_point(decision: Decision, step: str) -> None:
