@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from chaos.scenarios.failover import FAILOVER, FAILOVER_FROZEN
 from chaos.scenarios.holder import FREEZE_HOLDER, KILL_HOLDER
+from chaos.scenarios.leaders import LEADER_CHANGES
 from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA, STOP_REPLICA
 from chaos.scenarios.mixed import MIXED
 from chaos.scenarios.points import FAILPOINTS
+from chaos.scenarios.rolling import ROLLING_RESTART
 from chaos.scenarios.scenario import Report, Scenario
 from chaos.scenarios.sessions import SESSIONS
 from chaos.scenarios.waiter import CANCEL_WAITER
@@ -24,6 +26,8 @@ ALL: tuple[Scenario, ...] = (
     FAILPOINTS,
     FAILOVER,
     FAILOVER_FROZEN,
+    ROLLING_RESTART,
+    LEADER_CHANGES,
     SESSIONS,
 )
 

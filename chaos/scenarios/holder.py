@@ -7,22 +7,18 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import grpc
 
 from chaos.checkers import Violation
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Trouble
-from chaos.jobs import JobProcess
-from chaos.observer import Observer, Seen
 from chaos.plain import plain_session, reason_of
 from chaos.processes import Child, ProcessTrouble
+from chaos.scenarios.losing import Loss, hold, lose, queue_up
 from chaos.scenarios.scenario import NS, WITHIN, Run, Scenario, judged, observer, spread
 from chaos.world import World
-from ledger.keys import Kind
-from ledger.records import Turn
 from timeslice_proto.v1 import coordinator_pb2
 
 _TTL = 2.0
@@ -35,41 +31,6 @@ _FROZEN = Rhythm(busy=2 * _TTL, idle=0.1, spread=0.0, kernel=0.1)
 _LONG = Rhythm(busy=1.0, idle=0.1, kernel=0.1)
 _LOST = frozenset({"TURN_LOST", "SESSION_EXPIRED"})
 _LATE = frozenset({"STALE_TOKEN", "NOT_HOLDER"})
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A turn that was taken away: from the fault at ``at`` to each step. ns of CLOCK_MONOTONIC."""
-
-    at: int
-    job: str
-    token: int
-    reclaimed: int
-    granted: int
-
-    @property
-    def waited(self) -> float:
-        """Seconds until the next job had its grant."""
-        return (self.granted - self.at) / NS
-
-
-def _lose(world: World, eyes: Observer, job: str, harm: Callable[[], None]) -> Loss:
-    """Harm the holder, and wait until the next job has a grant. Raises TimeoutError if that does not come."""
-    turn = eyes.turn(world.group)
-    assert turn is not None and _holder(turn) == job, f"{job} does not hold the turn any more"
-    after = eyes.seen[-1].revision
-    at = time.monotonic_ns()
-    harm()
-
-    def reclaimed(one: Seen) -> bool:
-        return one.turn is not None and _holder(one.turn) != job
-
-    def granted(one: Seen) -> bool:
-        return one.place.kind is Kind.TICKET and one.ticket is not None and one.ticket.token > turn.token
-
-    end = eyes.wait_for(reclaimed, WITHIN, after=after)
-    grant = eyes.wait_for(granted, WITHIN, after=end.revision)
-    return Loss(at, job, turn.token, end.mono, grant.mono)
 
 
 def _off_before(world: World, loss: Loss, pids: Sequence[int]) -> Iterator[Violation]:
@@ -103,27 +64,6 @@ def _times(losses: Sequence[Loss]) -> list[str]:
     ]
 
 
-def _hold(world: World, eyes: Observer, name: str, rhythm: Rhythm, seed: int) -> JobProcess:
-    """Start a job and let it get the turn; it runs kernels until it is harmed."""
-    job = world.start_job(name, rhythm=rhythm, seed=seed, ttl=_TTL)
-    job.run()
-    eyes.wait_for(lambda one: one.turn is not None and _holder(one.turn) == name, WITHIN)
-    job.wait_granted(1, WITHIN)
-    return job
-
-
-def _holder(turn: Turn | None) -> str:
-    """The holder's job; empty: nobody."""
-    return turn.holder.job if turn and turn.holder else ""
-
-
-def _queue(world: World, eyes: Observer, follower: JobProcess) -> None:
-    """Let the follower want the turn, and wait until it has its place."""
-    after = eyes.seen[-1].revision
-    follower.run()
-    eyes.wait_for(lambda one: one.place.name == follower.name and one.ticket is not None, WITHIN, after=after)
-
-
 # ------------------------------------------------------------------------------------------------ kill-holder
 
 
@@ -137,11 +77,11 @@ def _kill_holder(run: Run) -> tuple[list[str], list[Violation]]:
         try:
             for index in range(run.count):
                 dead.append(f"victim-{index}")
-                _hold(world, eyes, dead[-1], _ENDLESS, run.seed)
+                hold(world, eyes, dead[-1], _ENDLESS, run.seed, _TTL)
                 spinner = _spin(world, dead[-1])
-                _queue(world, eyes, follower)
+                queue_up(world, eyes, follower)
                 on = _on(world, dead[-1])
-                losses.append(_lose(world, eyes, dead[-1], functools.partial(world.kill, dead[-1])))
+                losses.append(lose(world, eyes, dead[-1], functools.partial(world.kill, dead[-1])))
                 found.extend(_off_before(world, losses[-1], on))
                 run.say(f"{dead[-1]}: next granted after {losses[-1].waited:.2f} s, {len(on)} processes taken off")
                 follower.rest()
@@ -179,10 +119,10 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
         follower = world.start_job("follower", rhythm=_LONG, seed=run.seed)
         try:
             for name in names:
-                sleeper = _hold(world, eyes, name, _FROZEN, run.seed)
-                _queue(world, eyes, follower)
+                sleeper = hold(world, eyes, name, _FROZEN, run.seed, _TTL)
+                queue_up(world, eyes, follower)
                 on = _on(world, name)
-                losses.append(loss := _lose(world, eyes, name, functools.partial(world.freeze, name)))
+                losses.append(loss := lose(world, eyes, name, functools.partial(world.freeze, name)))
                 found += [*_off_before(world, loss, on), *_parked(world, loss, on)]
                 late[reason := _late_yield(world, loss)] += 1
                 if reason not in _LATE:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All replicas are restarted, one after the other, over and over, while jobs contend: nobody sees an error."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from chaos.checkers import Violation
+from chaos.processes import ProcessTrouble
+from chaos.scenarios.contention import contending, move_all, rest_all, their_hand_offs, wait_turns
+from chaos.scenarios.handoffs import Delays, percentile, percentiles
+from chaos.scenarios.scenario import Figures, Run, Scenario, judged
+from chaos.scenarios.switches import switches
+from chaos.world import World
+
+_BOUND = 0.2
+"""Seconds that a restart may add to a hand-off that it touches (p99)."""
+
+_ENOUGH = 50
+"""Hand-offs from which on a percentile says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """It was told to end, it had ended, and another served in its place. ns of CLOCK_MONOTONIC."""
+
+    told: int
+    ended: int
+    serves: int
+
+
+def _rolling_restart(run: Run) -> tuple[list[str], list[Violation]]:
+    restarts: list[Restart] = []
+    stuck: list[Violation] = []
+    with contending(run.seed) as (world, eyes):
+        names = [f"replica{index}" for index in range(len(world.endpoints))]
+        try:
+            wait_turns(world, 1)
+            while len(restarts) < run.count and not run.over:
+                name = names[len(restarts) % len(names)]
+                restarts.append(_restart(world, name))
+                leaves = (restarts[-1].ended - restarts[-1].told) / 1e9
+                run.say(f"{name}: ended {leaves:.2f} s after it was told, serves again")
+                if name == names[-1]:
+                    move_all(world)  # else all would stay at the replica that was restarted first
+                wait_turns(world, 1)
+            rest_all(world)
+        except (ProcessTrouble, TimeoutError) as error:
+            stuck.append(Violation("a restart delays, and no more", str(error)))
+        facts, violations = judged(world, eyes)
+        own, late = _result(run, world, restarts)
+        return [*own, *facts], [*stuck, *violations, *late]
+
+
+def _restart(world: World, name: str) -> Restart:
+    told = time.monotonic_ns()
+    world.stop(name)
+    ended = time.monotonic_ns()
+    world.restart(name)
+    return Restart(told, ended, time.monotonic_ns())
+
+
+def _result(run: Run, world: World, restarts: list[Restart]) -> tuple[list[str], list[Violation]]:
+    every = their_hand_offs(world)
+    quiet = [one for one in every if not any(one.touches(restart.told, restart.serves) for restart in restarts)]
+    leaving = [one for one in every if any(one.touches(restart.told, restart.ended) for restart in restarts)]
+    starting = [
+        one for one in every if one not in leaving and any(one.touches(part.ended, part.serves) for part in restarts)
+    ]
+    delays, other = Delays.of(quiet, leaving), Delays.of(quiet, starting)
+    run.note(Figures(len(switches(world.history())), len(restarts), {"replica": len(restarts)}, delays.added))
+    facts = [
+        f"restarts: {len(restarts)}",
+        *delays.facts("a replica that leaves"),
+        f"added while one starts on the same machine: {percentiles(other.added)}",
+    ]
+    late = percentile(delays.added, 99) if delays.added else 0.0
+    found = []
+    if len(delays.added) >= _ENOUGH and late > _BOUND:
+        what = f"p99 of what it adds is {late * 1000:,.0f} ms, above {_BOUND * 1000:,.0f} ms"
+        found.append(Violation("a restart is not felt", what))
+    return facts, found
+
+
+ROLLING_RESTART = Scenario(
+    "rolling-restart",
+    "Replicas that are restarted one after the other are not felt: no error, less than 200 ms more (p99).",
+    60,
+    _rolling_restart,
+)
