@@ -38,14 +38,15 @@ class Crowd:
 
     Attributes:
         done: how often each thing was done, and failed.
+        rest: whoever holds it keeps the crowd from doing anything.
     """
 
     def __init__(self, world: World, eyes: Observer, seed: int) -> None:
         self._world, self._eyes, self._random = world, eyes, Random(seed)
         self.done: Counter[str] = Counter()
+        self.rest = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crowd", daemon=True)
-        self._calls = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,7 +62,8 @@ class Crowd:
         while not self._stop.wait(self._random.random() * _PAUSE):
             step: Callable[[], str] = self._random.choice((self.give_up, self.use, self.leave))
             try:
-                what = step()
+                with self.rest:
+                    what = step()
             except (grpc.RpcError, ts.TimesliceError, TimeoutError, RuntimeError):
                 what = f"{step.__name__} failed"
             self.done[what] += 1

@@ -67,8 +67,8 @@ class Passed:
 class Walk:
     """One world and the points that are walked through in it."""
 
-    def __init__(self, run: Run, world: World, folder: Path) -> None:
-        self._run, self._world, self._folder = run, world, folder
+    def __init__(self, run: Run, world: World, crowd: Crowd, folder: Path) -> None:
+        self._run, self._world, self._crowd, self._folder = run, world, crowd, folder
         self._random = Random(run.seed)
         self.passed: list[Passed] = []
         self.missed: list[Point] = []
@@ -88,9 +88,7 @@ class Walk:
 
     def _kill_at(self, point: Point) -> Passed | None:
         began = time.monotonic_ns()
-        self._arm(point)
-        self._provoke(point)
-        if not self._wait_hit(point):
+        if not self._hit(point):
             return None
         at = time.monotonic_ns()
         self._world.mark(f"killed at {point.name}")
@@ -101,6 +99,14 @@ class Walk:
         self._wait_turns(at, f"have a turn after a kill at {point.name}")
         return Passed(point, victim, (at - began) / NS, (time.monotonic_ns() - at) / NS)
 
+    def _hit(self, point: Point) -> bool:
+        """Arm the point, and see to it that it is passed; whether it was."""
+        if point.traffic is Traffic.PROCESSES:
+            return self._visited(point)
+        self._arm(point)
+        self._provoke(point)
+        return self._wait_hit(point)
+
     def _arm(self, point: Point) -> None:
         """Whole or not there: who finds it reads it."""
         fresh = self._folder / ".fresh"
@@ -109,8 +115,8 @@ class Walk:
 
     def _wait_hit(self, point: Point) -> bool:
         limit = time.monotonic() + _HIT_SECONDS
-        armed = self._folder / point.name
-        while armed.exists():
+        armed, taken = self._folder / point.name, self._folder / f".{point.name}"
+        while not taken.exists():
             if time.monotonic() > limit:
                 armed.unlink(missing_ok=True)
                 return False
@@ -129,7 +135,7 @@ class Walk:
             time.sleep(_LOOK_SECONDS)
 
     def _provoke(self, point: Point) -> None:
-        """See to it that the point is passed; what jobs and the crowd do by themselves needs nothing."""
+        """Do what has to be done besides: most points are passed by what jobs and the crowd do by themselves."""
         world = self._world
         match point.traffic:
             case Traffic.RESUME:
@@ -139,22 +145,30 @@ class Walk:
             case Traffic.REGISTRATION:
                 node = self._random.choice(world.nodes).name
                 background.call(_end_registration(world.etcd.endpoints, node), _DEATH_SECONDS)
-            case Traffic.PROCESSES:
-                self._visit()
-            case Traffic.TURNS | Traffic.RELEASE | Traffic.SESSIONS | Traffic.SILENCE:
+            case _:
                 pass
 
-    def _visit(self) -> None:
-        """A job has a turn, is taken off the devices by the next, and ends."""
-        visitor = self._world.start_job(f"visitor-{len(self.passed)}", rhythm=_RHYTHM, seed=self._run.seed)
+    def _visited(self, point: Point) -> bool:
+        """A job has a turn, is taken off the devices by the next, and ends while nothing else goes on."""
+        world = self._world
+        visitor = world.start_job(f"visitor-{len(self.passed)}", rhythm=_RHYTHM, seed=self._run.seed)
         visitor.run()
         visitor.wait_turns(1, WITHIN)
         visitor.rest()
         visitor.wait_rested(WITHIN)
-        since = time.monotonic_ns()
-        self._wait_turns(since, "have a turn after a visitor's")
-        visitor.end()
-        del self._world.jobs[visitor.name]
+        self._wait_turns(time.monotonic_ns(), "have a turn after a visitor's")
+        with self._crowd.rest:
+            for name in _JOBS:
+                world.jobs[name].rest()
+            for name in _JOBS:
+                world.jobs[name].wait_rested(WITHIN)
+            self._arm(point)
+            visitor.end()
+            del world.jobs[visitor.name]
+            hit = self._wait_hit(point)
+            for name in _JOBS:
+                world.jobs[name].run()
+        return hit
 
     def _wait_turns(self, since: int, what: str) -> None:
         for name in _JOBS:
@@ -203,9 +217,10 @@ def walk(run: Run, points: Sequence[Point]) -> tuple[list[str], list[Violation]]
             world.start_job(job, rhythm=_RHYTHM, seed=run.seed * 10 + index).run()
         for one in world.jobs.values():
             one.wait_turns(1, WITHIN)
-        passing = Walk(run, world, folder)
+        crowd = Crowd(world, eyes, run.seed)
+        passing = Walk(run, world, crowd, folder)
         try:
-            with Crowd(world, eyes, run.seed):
+            with crowd:
                 passing.go(chosen)
             for one in world.jobs.values():
                 one.rest()
