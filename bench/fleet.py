@@ -53,6 +53,8 @@ class Fleet:
             command = ["-m", "bench.agents", "--etcd", bench.etcd_option, "--prefix", prefix, "--state", str(state)]
             command += ["--devices", str(devices), "--nodes", *self.nodes[n::processes]]
             self._agents[f"agents{n}"] = Speaker(bench, stack, f"{name}-agents{n}", command, ready=r"\d+ agents serve")
+        for agents in self._agents.values():
+            agents.wait_ready()
 
     def put_groups(self, groups: Mapping[str, Iterable[tuple[str, int]]]) -> None:
         """Make groups of devices, each a node and a number there."""

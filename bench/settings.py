@@ -71,12 +71,12 @@ QUICK = Settings(
     slow_seconds=4.0, slow_rounds=2,
 )  # fmt: skip
 FULL = Settings(
-    rounds=400, warm_up=20,
-    nodes=(1, 4, 16, 64), node_rounds=20, agent_processes=4,
-    groups=(1, 10, 100, 1000), load_processes=4, windows=2, window_seconds=4.0,
-    waiters=(10, 100, 1000, 10_000), ttl=60.0, channels=8, quiet_seconds=20.0, crowd_seconds=15.0,
-    replicas=(1, 3, 5), starts=10,
+    rounds=200, warm_up=10,
+    nodes=(1, 4, 16, 64), node_rounds=12, agent_processes=4,
+    groups=(1, 10, 100, 1000), load_processes=4, windows=2, window_seconds=3.0,
+    waiters=(10, 100, 1000, 10_000), ttl=60.0, channels=8, quiet_seconds=20.0, crowd_seconds=6.0,
+    replicas=(1, 3, 5), starts=5,
     duty=((2, 0.3), (2, 0.6), (3, 0.3), (3, 0.45), (4, 0.3), (4, 0.6)), duty_busy=1.0, duty_switch=0.2,
-    duty_seconds=45.0,
+    duty_seconds=30.0,
     slow_seconds=60.0, slow_rounds=1,
 )  # fmt: skip

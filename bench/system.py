@@ -95,7 +95,8 @@ class Speaker:
         self._lines = queue.SimpleQueue[str]()
         log = bench.folder / f"{name}.log"
         self.child = Child(name, command, log, ready=f"^{ready}", on_line=self._lines.put)
-        started(stack, self.child)
+        self.child.start()
+        stack.callback(self.child.kill)
 
     @property
     def pid(self) -> int:
@@ -106,7 +107,13 @@ class Speaker:
         return pid
 
     def tell(self, command: str) -> None:
+        """Once it is ready, which several can become side by side. Raises ProcessTrouble."""
+        self.child.wait_ready(WITHIN)
         self.child.write(command)
+
+    def wait_ready(self) -> None:
+        """Raises ProcessTrouble."""
+        self.child.wait_ready(WITHIN)
 
     def answer(self, begins: str, within: float = WITHIN) -> str:
         """The next line that begins so; others are passed over. Raises ProcessTrouble where none comes."""

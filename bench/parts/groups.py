@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bench.figures import MS, Check, Found, Row
 from bench.fleet import Fleet, Load
+from bench.floor.script import Script
 from bench.load import names
 from bench.measure import percentile
 from bench.parts import floor, handoff
@@ -43,8 +44,12 @@ class _Tally:
 
 
 def run(bench: Bench, settings: Settings) -> Found:
+    """See the module; the floor replays what a system was seen to write."""
+    return measure(bench, settings, handoff.observe(bench))
+
+
+def measure(bench: Bench, settings: Settings, script: Script) -> Found:
     """Each number of groups by itself, since the more would disturb the fewer; system and floor by turns."""
-    script = handoff.observe(bench)
     tallies: dict[tuple[str, int], _Tally] = {}
     for count in settings.groups:
         nodes = -(-count // _GROUPS_OF_A_NODE)

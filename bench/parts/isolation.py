@@ -14,6 +14,9 @@ from bench.settings import Settings
 from bench.system import Bench, Contender, Pair
 
 _OTHERS, _SLOW = 8, "slow"
+_QUIET = 12.0
+"""Seconds of a quiet window at most."""
+
 _LEAST = 0.05
 """A difference that counts as none: two windows of the same are hardly ever nearer."""
 
@@ -45,11 +48,11 @@ def run(bench: Bench, settings: Settings) -> Found:
         quiet: list[float] = []
         again: list[float] = []
         beside: list[float] = []
-        length = seconds * 0.8 / 2
+        length = min(seconds * 0.8, _QUIET)
         for _ in range(settings.slow_rounds):
             quiet += load.window(length).latencies
             pair.begin_hand_off()
-            beside += load.window(2 * length).latencies
+            beside += load.window(seconds * 0.8).latencies
             pair.end_hand_off()
             again += load.window(length).latencies
     return _found(quiet, again, beside, seconds)

@@ -18,6 +18,7 @@ _HOLD = 0.25
 """Seconds of each turn: the hand-offs follow one another, but not without a pause."""
 
 _LIMIT = 1.5
+_BRIEFLY = 0.5
 _MINUTE = 60.0
 
 
@@ -42,14 +43,16 @@ def run(bench: Bench, settings: Settings) -> Found:
         fleet = Fleet(bench, stack, "g", devices=len(counts) + 1)
         for number, count in enumerate(counts):
             if number == len(counts) - 1:
-                again = _crowd(bench, fleet, "again", len(counts), counts[0], settings)
-            crowds.append(_crowd(bench, fleet, f"w{count}", number, count, settings))
+                again = _crowd(bench, fleet, "again", len(counts), counts[0], settings, _BRIEFLY)
+            crowds.append(_crowd(bench, fleet, f"w{count}", number, count, settings, settings.quiet_seconds))
     assert again is not None
     note = f"sessions' time to live {settings.ttl:g} s, three beats in it; a turn lasts {_HOLD * MS:g} ms"
     return Found(tuple(_rows(crowds)), tuple(_checks(crowds, again)), (note,))
 
 
-def _crowd(bench: Bench, fleet: Fleet, group: str, number: int, count: int, settings: Settings) -> _Crowd:
+def _crowd(
+    bench: Bench, fleet: Fleet, group: str, number: int, count: int, settings: Settings, quiet_seconds: float
+) -> _Crowd:
     fleet.put_groups({group: [("n0", number)]})
     empty = fleet.usage()
     with contextlib.ExitStack() as stack:
@@ -58,7 +61,7 @@ def _crowd(bench: Bench, fleet: Fleet, group: str, number: int, count: int, sett
         load.open()
         load.window(1.0)  # the last positions are told
         before = fleet.usage()
-        quiet = load.window(settings.quiet_seconds)
+        quiet = load.window(quiet_seconds)
         after = fleet.usage()
         used = after.since(before)
         load.go(_HOLD)
