@@ -18,6 +18,9 @@ from chaos.scenarios import ALL, Scenario
 from chaos.scenarios.points import FAILPOINTS, walk
 from chaos.summary import summary
 
+_ALSO = {"kill-replica-mid-swap": "kill-replica-mid-switch"}
+"""Other words for a scenario's name."""
+
 _EPILOG = """\
 examples:
   python -m chaos list
@@ -65,7 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     names = [one.name for one in ALL]
 
     run = commands.add_parser("run", help="run one, or all")
-    run.add_argument("scenario", choices=[*names, "all"], metavar="SCENARIO", help="a name from the list, or all")
+    run.add_argument(
+        "scenario",
+        type=lambda name: _ALSO.get(name, name),
+        choices=[*names, "all"],
+        metavar="SCENARIO",
+        help="a name from the list, or all",
+    )
     run.add_argument(
         *("--seed", "--seeds"),
         dest="seeds",

@@ -15,7 +15,8 @@ MOVING = frozenset({Phase.PREPARING, Phase.COMMITTING, Phase.RELEASING})
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """From the first PREPARE after a quiet time until the next grant, whatever was between. ns; ``end`` 0: none yet.
+    """From the first PREPARE after a quiet time until the next grant, whatever was between; or until a COMMIT has ended
+    and nobody was there to be granted. ns; ``end`` 0: not yet.
 
     Attributes:
         epochs: in which it was tried, oldest first.
@@ -48,6 +49,7 @@ def switches(turns: Sequence[Recorded]) -> list[Switch]:
     begin = 0
     epochs: list[int] = []
     phases: list[Phase] = []
+    was = Phase.IDLE
     for one in turns:
         turn = one.turn
         if turn is None:
@@ -59,7 +61,9 @@ def switches(turns: Sequence[Recorded]) -> list[Switch]:
             epochs.append(turn.epoch)
         if turn.phase not in phases:
             phases.append(turn.phase)
-        if turn.phase is Phase.HELD:
+        nobody = turn.phase is Phase.IDLE and was is Phase.COMMITTING
+        was = turn.phase
+        if turn.phase is Phase.HELD or nobody:
             found.append(Switch(begin, one.mono, tuple(epochs), tuple(phases)))
             begin, epochs, phases = 0, [], []
     if begin:
