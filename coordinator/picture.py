@@ -32,6 +32,9 @@ class Picture:
         self._groups_of: defaultdict[str, set[str]] = defaultdict(set)  # by node
         self._nodes_of: dict[str, frozenset[str]] = {}  # by group
         self._claim_nodes: defaultdict[str, set[str]] = defaultdict(set)  # by group
+        self._claimed_on: dict[str, frozenset[str]] = {}  # by node: the groups that have claims there
+        self._states: dict[str, Mapping[str, NodeState]] = {}  # by group, then node; never changed in place
+        self._stale: defaultdict[str, set[str]] = defaultdict(set)  # by group: the nodes whose state has changed since
         self._tickets_of: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # by session: (group, job)
         self._session_of: dict[tuple[str, str], str] = {}  # by (group, job)
 
@@ -50,7 +53,8 @@ class Picture:
             if place is not None:
                 self._note(place, groups, sessions)
         for group in [group for group in groups if group not in self._index.specs]:
-            self.notes.pop(group, None)
+            for kept in (self.notes, self._states, self._stale):
+                kept.pop(group, None)
         return frozenset(groups), frozenset(sessions)
 
     def group(self, name: str, passed: frozenset[Wait] = frozenset()) -> GroupView | None:
@@ -65,7 +69,7 @@ class Picture:
             spec=spec,
             turn=turn,
             tickets=queue,
-            nodes={node: self._node_state(node, name) for node in self._nodes_of.get(name, ())},
+            nodes=self._node_states(name),
             jobs=dict(index.jobs.get(name, {})),
             passed=passed,
         )
@@ -75,6 +79,8 @@ class Picture:
 
     def group_error(self, name: str) -> LedgerError | None:
         """A record of the group, or of its nodes and devices, that cannot be read: nothing is written for the group."""
+        if self._index.sound:
+            return None
         found = [error for _, error in self._index.errors(group=name)]
         devices = self._devices_of(name)
         for node in sorted(self._nodes_of.get(name, ())):
@@ -151,6 +157,17 @@ class Picture:
     def replicas(self) -> Mapping[str, Kept[Replica]]:
         return self._index.replicas
 
+    def _node_states(self, group: str) -> Mapping[str, NodeState]:
+        """The nodes of a group. Of many, only those that have changed since the last time are looked at."""
+        nodes, states = self._nodes_of.get(group, frozenset()), self._states.get(group)
+        stale = self._stale.pop(group, ())
+        if states is None:
+            states = {node: self._node_state(node, group) for node in nodes}
+        elif stale:
+            states = {**states, **{node: self._node_state(node, group) for node in stale if node in nodes}}
+        self._states[group] = states
+        return states
+
     def _node_state(self, node: str, group: str) -> NodeState:
         index = self._index
         return NodeState(
@@ -165,20 +182,29 @@ class Picture:
     def _note(self, place: Place, groups: set[str], sessions: set[str]) -> None:
         if place.group:
             groups.add(place.group)
+            if place.node:
+                self._stale[place.group].add(place.node)
         match place.kind:
             case Kind.SPEC | Kind.TURN:
                 self._place_group(place.group)
             case Kind.CLAIM:
                 groups |= self._claimed_anew(place.node)
-                groups |= self._groups_of.get(place.node, set())
+                groups |= self._all_on(place.node)
             case Kind.AGENT | Kind.DRAIN:
-                groups |= self._groups_of.get(place.node, set())
+                groups |= self._all_on(place.node)
             case Kind.SESSION:
                 sessions.add(place.name)
             case Kind.TICKET:
                 sessions |= self._place_ticket(place.group, place.name)
             case _:
                 pass
+
+    def _all_on(self, node: str) -> set[str]:
+        """The groups of a node, all of which its change is about."""
+        groups = self._groups_of.get(node, set())
+        for group in groups:
+            self._stale[group].add(node)
+        return groups
 
     def _place_group(self, group: str) -> None:
         spec, turn = self._index.specs.get(group), self._index.turns.get(group)
@@ -187,6 +213,10 @@ class Picture:
             nodes.update(one.node for one in spec.value.nodes)
         if turn is not None:
             nodes.update(turn.value.nodes)
+        if nodes == self._nodes_of.get(group, frozenset()):
+            return
+        self._states.pop(group, None)
+        self._stale.pop(group, None)
         for node in self._nodes_of.pop(group, frozenset()):
             self._groups_of[node].discard(group)
             if not self._groups_of[node]:
@@ -196,10 +226,12 @@ class Picture:
             for node in nodes:
                 self._groups_of[node].add(group)
 
-    def _claimed_anew(self, node: str) -> set[str]:
+    def _claimed_anew(self, node: str) -> frozenset[str]:
         """The node's claims have changed: find out again which groups have some there."""
-        now = {claim.value.group for claim in self._index.claims.get(node, {}).values()}
-        before = {group for group, nodes in self._claim_nodes.items() if node in nodes}
+        now = frozenset(claim.value.group for claim in self._index.claims.get(node, {}).values())
+        before = self._claimed_on.pop(node, frozenset())
+        if now:
+            self._claimed_on[node] = now
         for group in before - now:
             self._claim_nodes[group].discard(node)
             if not self._claim_nodes[group]:

@@ -53,6 +53,11 @@ class Index:
         """The tickets of a group, as they are now."""
         return self._queues.get(group, _EMPTY)
 
+    @property
+    def sound(self) -> bool:
+        """Every record can be read."""
+        return not self._errors
+
     def errors(self, *, group: str = "", node: str = "") -> list[tuple[Place, LedgerError]]:
         """The records of a group, or of a node itself, that cannot be read, and what each was to be.
 

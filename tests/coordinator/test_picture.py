@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+from hypothesis import given
+
 from coordinator.picture import Picture
 from ledger.codec import encode
 from ledger.etcd import KeyValue
 from ledger.keys import Keys
-from ledger.records import Agent, Claim, Directive, GroupSpec, NodeDevices, Ticket, Turn
+from ledger.records import Ack, Agent, Claim, Directive, Drain, GroupSpec, NodeDevices, Processes, Ticket, Turn
 from ledger.view import Change, Changes
 
 KEYS = Keys("/x")
@@ -101,3 +106,46 @@ def test_a_group_that_is_gone_leaves_nothing() -> None:
         told.gone(key)
     assert told.picture.group("g") is None
     assert told.picture.group_names() == ["other"]
+
+
+def changes() -> st.SearchStrategy[tuple[bytes, bytes]]:
+    """A key of two groups or two nodes, and its new value; empty: it is gone."""
+    group, node, device = st.sampled_from("gh"), st.sampled_from("nm"), st.sampled_from(("d0", "d1"))
+    nodes = st.lists(node, unique=True, max_size=2)
+    specs = nodes.map(lambda found: encode(GroupSpec(nodes=tuple(NodeDevices(one, ("d0",)) for one in found))))
+    turns = nodes.map(lambda found: encode(Turn(nodes=tuple(found))))
+    fixed = st.sampled_from((Agent(), Drain(), Directive(epoch=1), Ack(epoch=2), Processes())).map(encode)
+    values = {
+        KEYS.spec: (specs, group),
+        KEYS.turn: (turns, group),
+        KEYS.claim: (group.map(lambda owner: encode(Claim(group=owner))), node, device),
+        KEYS.agent: (fixed, node),
+        KEYS.drain: (fixed, node),
+        KEYS.directive: (fixed, node, group),
+        KEYS.ack: (fixed, node, group),
+        KEYS.processes: (fixed, node, group),
+    }
+    some = [
+        st.tuples(st.builds(key, *names), st.one_of(value, st.just(b""))) for key, (value, *names) in values.items()
+    ]
+    return st.one_of(some)
+
+
+@given(st.lists(changes(), max_size=40), st.integers(0, 3))
+def test_what_is_kept_of_the_nodes_is_what_a_new_picture_shows(
+    steps: Sequence[tuple[bytes, bytes]], seldom: int
+) -> None:
+    told, now = Told(), dict[bytes, KeyValue]()
+    for number, (key, value) in enumerate(steps):
+        if value:
+            told.put(key, value)
+            now[key] = KeyValue(key, value, number + 1, number + 1, 1, 0)
+        else:
+            told.gone(key)
+            now.pop(key, None)
+        if seldom and number % seldom and number + 1 < len(steps):
+            continue  # several changes between two looks
+        fresh = Picture(KEYS)
+        fresh.take(Changes(number + 1, tuple(Change(key, kv) for key, kv in now.items())))
+        for name in "gh":
+            assert told.picture.group(name) == fresh.group(name)
