@@ -8,15 +8,18 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 
+import grpc.aio
 import pytest
 
 import tsclient.aio as ts
+from coordinator.serve.server import CoordinatorServer
 from ledger.embedded import EtcdCluster
 from ledger.records import Outcome, TicketState
 from tests.coordinator.serve.world import WITHIN, World, state_of, until_seen
 from tests.nodeagent.director import COMMIT, PREPARE, RELEASE, Director, director
 from tests.nodeagent.simnode import SimNode, stopped, until
 from tests.support.proxy import Proxy
+from timeslice_proto.v1 import coordinator_pb2 as pb
 
 
 @contextlib.asynccontextmanager
@@ -27,26 +30,63 @@ async def behind_a_proxy(cluster: EtcdCluster, node: SimNode) -> AsyncIterator[t
         yield boss, proxy
 
 
+class Restless:
+    """A waiter whose next beat is sent as soon as the last is answered: whenever a stream breaks, one is on its way."""
+
+    def __init__(self, world: World, replica: CoordinatorServer) -> None:
+        self._world, self._replica = world, replica
+        self.told: list[pb.SessionEvent] = []
+        self.beats = 0
+
+    async def queue(self, job: str) -> None:
+        self._client = await self._world.client(self._replica)
+        self._acquire = pb.AcquireRequest(sequence=1, job=job, groups=["g"])
+        await self._client.send(acquire=self._acquire)
+        await self._client.event("queued")
+
+    async def run(self) -> None:
+        while True:
+            client = self._client
+            try:
+                await client.beat(last_sequence=1, wanted=[1])
+                self.beats += 1
+            except (AssertionError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                # A replica may end a stream over which it could not serve, and then another is to be had.
+                self._client = await self._world.client(self._replica, opened=False)
+                await self._client.resume(client, last_sequence=1, wanted=[self._acquire])
+            finally:
+                self.told += client.past
+                client.past.clear()
+
+
 @pytest.mark.slow
 async def test_l8_a_rolling_restart_of_etcd_costs_no_lock_and_no_place(etcd3members: EtcdCluster) -> None:
-    """The keepalive stream of the one who serves ends again and again, and so does etcd's leadership."""
+    """The keepalive stream of the replica that serves ends again and again, and so does etcd's leadership."""
     async with contextlib.AsyncExitStack() as stack:
         world = World(etcd3members.endpoints, "/t/", stack)
         replica = await world.replica()
         await world.group(replica)
-        clients = [
-            await stack.enter_async_context(await ts.connect(replica.address, job=job, ttl=10)) for job in ("a", "b")
+        a, b = [
+            await stack.enter_async_context(await ts.connect(replica.address, job=job, ttl=30)) for job in ("a", "b")
         ]
-        turn = await clients[0].acquire("g", timeout=WITHIN)
-        waiting = asyncio.create_task(clients[1].acquire("g", timeout=4 * WITHIN))
+        turn = await a.acquire("g", timeout=WITHIN)
+        waiting = asyncio.create_task(b.acquire("g", timeout=4 * WITHIN))
         await until_seen(replica, lambda: state_of(replica, "b") is TicketState.WAITING)
+        restless = Restless(world, replica)
+        await restless.queue("c")
+        beating = asyncio.create_task(restless.run())
         etcd = await world.etcd()
-        before = [await etcd.get(world.keys.ticket("g", job)) for job in ("a", "b")]
+        before = [await etcd.get(world.keys.ticket("g", job)) for job in ("a", "b", "c")]
         for member in range(3):
             await asyncio.to_thread(etcd3members.members[member].end, signal.SIGTERM)
             await asyncio.to_thread(etcd3members.restart, member)
             turn.check()
-        after = [await etcd.get(world.keys.ticket("g", job)) for job in ("a", "b")]
+        assert not beating.done()
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        assert restless.beats
+        assert "lost" not in [event.WhichOneof("event") for event in restless.told]
+        after = [await etcd.get(world.keys.ticket("g", job)) for job in ("a", "b", "c")]
         assert after == before  # not lost and made anew: the very same
         turn.check()
         await turn.yield_()
