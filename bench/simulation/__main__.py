@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.simulation.costs import Costs, CostsMissing, costs_from
@@ -42,6 +44,11 @@ def main() -> int:
     part, multiple = first_limit(size, costs)
     at = size.scaled(multiple)
     print(f"\nThe first limit is the {part}: 70 % busy at {at.groups:,} groups and {at.sessions:,} sessions.")
+    print(f"\nWhat else would change it:\n{'':46}{'replica':>10}{'etcd':>10}{'limit':>10}{'at groups':>12}")
+    for name, other, cost in _variants(size, costs):
+        load, (part, multiple) = loads(other, cost), first_limit(other, cost)
+        cells = f"{load['replica']:>10.0%}{load['etcd']:>10.0%}{part:>10}{other.scaled(multiple).groups:>12,}"
+        print(f"{name:46}{cells}")
     memory = size.sessions * costs.waiter_bytes / size.replicas
     print(f"At the whole size a replica's waiting sessions take {memory / 2**30:.1f} GiB.")
     shards = shards_for(size, costs)
@@ -51,13 +58,26 @@ def main() -> int:
     return 0
 
 
+def _variants(size: Size, costs: Costs) -> Iterator[tuple[str, Size, Costs]]:
+    """The whole size under one change each."""
+    yield "as it is", size, costs
+    yield f"{4 * size.replicas} replicas", dataclasses.replace(size, replicas=4 * size.replicas), costs
+    yield "sessions of twice the time to live", dataclasses.replace(size, ttl=2 * size.ttl), costs
+    unseeing = dataclasses.replace(costs, watcher=0.0)
+    yield "replicas that see their own groups alone", size, unseeing
+    more = dataclasses.replace(size, replicas=4 * size.replicas)
+    yield f"the same, and {4 * size.replicas} replicas", more, unseeing
+    halved = dataclasses.replace(costs, etcd=costs.etcd / 2, replica=costs.replica / 2, watcher=costs.watcher / 2)
+    yield "hand-offs that cost replica and etcd half", size, halved
+
+
 def _line(size: Size, costs: Costs) -> str:
     found, load = simulate(size, costs, seconds=_SECONDS, warm_up=_WARM_UP), loads(size, costs)
     cells = (
         *(f"{one:,}" for one in (size.nodes, size.groups, size.sessions)),
         *(f"{one:,.1f}" for one in (size.hand_offs, size.beats)),
         *(f"{load[name]:.0%}" for name in ("replica", "etcd")),
-        *(f"{one * 1e3:,.1f}" for one in (found.p50, found.p99)),
+        *(f"{one * 1e3:,.1f}" if one < math.inf else "-" for one in (found.p50, found.p99)),
         f"{found.kept_up:.0%}",
     )
     return "".join(f"{cell:>12}" for cell in cells)

@@ -21,6 +21,9 @@ from bench.simulation.sizes import Size
 
 _REPLICA_STEPS, _ETCD_STEPS, _AGENT_STEPS = 4, 5, 2
 _STEPS = ("replica", "etcd", "agent", "etcd", "replica", "etcd", "agent", "etcd", "replica", "etcd", "replica")
+_LONG = 20
+"""Times the hand-off of an idle system, after which one counts as not done."""
+
 _DEVICES_AFTER = 6
 """The step in which the devices copy: the agent's second."""
 
@@ -30,7 +33,8 @@ class Outcome:
     """Seconds of hand-offs without the devices' time, and how busy the busiest of each part was.
 
     Attributes:
-        kept_up: the share of hand-offs that were begun in the time and also ended in it; well below 1: it falls behind.
+        kept_up: the share of hand-offs that ended in time, of those that were begun long enough before the end: below 1
+            it falls behind.
     """
 
     p50: float
@@ -69,6 +73,7 @@ def simulate(size: Size, costs: Costs, *, seconds: float, warm_up: float, seed: 
     events = [(rng.uniform(0, size.turn), next(numbers), group, 0, 0.0) for group in range(size.groups)]
     events.append((rng.expovariate(size.beats), next(numbers), -1, 0, 0.0))
     heapq.heapify(events)
+    latest = seconds - size.switch - _LONG * costs.hand_off
     taken: list[float] = []
     begun = ended = 0
     while events and events[0][0] < seconds:
@@ -79,7 +84,7 @@ def simulate(size: Size, costs: Costs, *, seconds: float, warm_up: float, seed: 
             heapq.heappush(events, (now + rng.expovariate(size.beats), next(numbers), -1, 0, 0.0))
             continue
         if step == 0:
-            began, begun = now, begun + (now >= warm_up)
+            began, begun = now, begun + (warm_up <= now < latest)
         match _STEPS[step]:
             case "replica":
                 done = replicas[group % width].serve(now, costs.replica / _REPLICA_STEPS)
@@ -96,7 +101,7 @@ def simulate(size: Size, costs: Costs, *, seconds: float, warm_up: float, seed: 
         if step + 1 < len(_STEPS):
             heapq.heappush(events, (done, next(numbers), group, step + 1, began))
             continue
-        if began >= warm_up and done < seconds:
+        if warm_up <= began < latest and done < seconds:
             taken.append(done - began - size.switch)
             ended += 1
         heapq.heappush(events, (done + rng.expovariate(1 / size.turn), next(numbers), group, 0, 0.0))
