@@ -120,6 +120,7 @@ class Child:
         """Start it, and return before it is ready. One that runs is left as it is."""
         if self.pid is not None:
             return
+        self.kill()  # one that has ended by itself may still be read, and its end would be taken for the new one's
         with self._changed:
             self._is_ready, self._silent = self._ready is None, False
         # The import path is handed on as it is, so that a child finds what this process found.
