@@ -82,6 +82,22 @@ STORE_FAILURES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "counts-through-an-outage",
+        "What is counted for a replica that is gone goes on through an outage, in which it may have been back.",
+        (
+            Edit(
+                "coordinator/serve/expiry.py",
+                "Expiry._unsure",
+                "not view.live or view.breaks != charge.breaks",
+                "False",
+            ),
+        ),
+        Pytest(
+            "tests/coordinator/serve/test_expiry.py"
+            "::test_rule_24_what_is_counted_for_a_replica_that_is_gone_begins_anew_after_an_outage"
+        ),
+    ),
+    Mutant(
         "broken-stream-is-the-end",
         "A keepalive that is interrupted by a change of etcd's leader counts as the session's end.",
         (

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from coordinator.serve import expiry
 from coordinator.serve.expiry import Expiry
 from coordinator.serve.server import CoordinatorServer
-from ledger.codec import decode
+from ledger.codec import decode, encode
 from ledger.embedded import EtcdCluster
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
 from ledger.records import Session
@@ -146,6 +147,29 @@ async def test_rule_30_another_replica_counts_for_one_that_is_gone(
     assert stays.engine.picture.session(client.session) is not None
     await until_seen(stays, lambda: state_of(stays, "a") is None)
     assert stays.engine.picture.session(client.session) is None
+
+
+async def test_rule_24_what_is_counted_for_a_replica_that_is_gone_begins_anew_after_an_outage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been there meanwhile, and have heard the client."""
+    replica = await world.replica()
+    client = await world.client(replica)
+    etcd, key = await world.etcd(), world.keys.session(client.session)
+    kv = await etcd.get(key)
+    assert kv is not None
+    record = replace(decode(Session, kv.value), replica="gone")
+    written = await etcd.put(key, encode(record), ignore_lease=True)
+    await replica.engine.view.reached(written.revision, WITHIN)
+    expiry, now, passed = Expiry(replica.engine), replica.engine.clock(), 0.0
+    monkeypatch.setattr(replica.engine, "clock", lambda: now + passed)
+    expiry._changed(frozenset({client.session}))
+    passed = record.ttl_ms / 1000 + 1
+    monkeypatch.setattr(replica.engine.view, "_breaks", 1)
+    assert not expiry._due()
+    passed *= 2
+    assert [charge.session for charge in expiry._due()] == [client.session]
+    await expiry.close()
 
 
 async def test_rule_30_an_end_that_etcd_did_not_take_is_tried_until_the_lease_is_gone(
