@@ -174,8 +174,8 @@ def _halt() -> Halt:
 
 
 def _count(scenario: Scenario, minutes: float | None) -> int:
-    """The scenario's own; as many as there is time for, where a time is given."""
-    return scenario.count if minutes is None else sys.maxsize
+    """The scenario's own; as many as there is time for, where a time is given and nothing else."""
+    return scenario.count if minutes is None or scenario.paced else sys.maxsize
 
 
 def _named(name: str) -> Scenario:

@@ -17,7 +17,7 @@ from chaos.dev.lines import Line, Trouble
 from chaos.plain import plain_session, reason_of
 from chaos.processes import Child, ProcessTrouble
 from chaos.scenarios.losing import Loss, hold, lose, queue_up
-from chaos.scenarios.scenario import NS, WITHIN, Run, Scenario, judged, observer, spread
+from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.world import World
 from timeslice_proto.v1 import coordinator_pb2
 
@@ -54,6 +54,10 @@ def _on(world: World, job: str) -> list[int]:
     return sorted(running)
 
 
+def _figures(losses: Sequence[Loss]) -> Figures:
+    return Figures(len(losses), len(losses), {"HELD": len(losses)}, tuple(one.waited for one in losses))
+
+
 def _times(losses: Sequence[Loss]) -> list[str]:
     limit = _TTL + _SLACK
     reclaimed = [(one.reclaimed - one.at) / NS for one in losses]
@@ -75,8 +79,8 @@ def _kill_holder(run: Run) -> tuple[list[str], list[Violation]]:
     with World() as world, observer(world) as eyes:
         follower = world.start_job("follower", rhythm=_FOLLOWER, seed=run.seed)
         try:
-            for index in range(run.count):
-                dead.append(f"victim-{index}")
+            while len(dead) < run.count and not run.over:
+                dead.append(f"victim-{len(dead)}")
                 hold(world, eyes, dead[-1], _ENDLESS, run.seed, _TTL)
                 spinner = _spin(world, dead[-1])
                 queue_up(world, eyes, follower)
@@ -89,6 +93,7 @@ def _kill_holder(run: Run) -> tuple[list[str], list[Violation]]:
                 spinner.kill()
         except (ProcessTrouble, TimeoutError) as error:
             found.append(Violation("a dead holder is replaced", str(error)))
+        run.note(_figures(losses))
         facts, violations = judged(world, eyes, excused=dead)
     return [*_times(losses), *facts], [*found, *violations]
 
@@ -114,11 +119,12 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
     told: list[float] = []
     late: Counter[str] = Counter()
     found: list[Violation] = []
-    names = [f"sleeper-{index}" for index in range(run.count)]
+    names: list[str] = []
     with World() as world, observer(world) as eyes:
         follower = world.start_job("follower", rhythm=_LONG, seed=run.seed)
         try:
-            for name in names:
+            while len(names) < run.count and not run.over:
+                names.append(name := f"sleeper-{len(names)}")
                 sleeper = hold(world, eyes, name, _FROZEN, run.seed, _TTL)
                 queue_up(world, eyes, follower)
                 on = _on(world, name)
@@ -142,6 +148,7 @@ def _freeze_holder(run: Run) -> tuple[list[str], list[Violation]]:
         taken = {one.turn.yielded_token for one in eyes.seen if one.turn}
         for loss in (loss for loss in losses if loss.token in taken):
             found.append(Violation("a late token changes nothing", f"the yield of token {loss.token} was written"))
+        run.note(_figures(losses))
         facts, violations = judged(world, eyes, excused=names)
     answers = ", ".join(f"{count} {reason}" for reason, count in late.items())
     own = [f"told that its turn was lost, after waking: {spread(told)}", f"a yield with the old token: {answers}"]

@@ -112,12 +112,14 @@ class Scenario:
     """Attributes:
     promise: what must hold, in a sentence.
     count: faults that have to count, unless told otherwise.
+    paced: where a time is given it does its count all the same, and takes that time for it.
     """
 
     name: str
     promise: str
     count: int
     body: Callable[[Run], tuple[Sequence[str], Sequence[Violation]]]
+    paced: bool = False
 
     def run(self, seed: int, count: int, say: Say, *, until: float = math.inf, stop: Stop | None = None) -> Report:
         """Run it. Raises ProcessTrouble, EtcdServerError or grpc.RpcError when its world does not start."""

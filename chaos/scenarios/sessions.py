@@ -230,4 +230,5 @@ SESSIONS = Scenario(
     "Sessions come and go, and nothing of them stays: neither memory nor descriptors, keys or leases.",
     10_000,
     _sessions,
+    paced=True,
 )

@@ -12,7 +12,7 @@ import tsclient as ts
 from chaos.checkers import Violation
 from chaos.observer import Observer, Seen
 from chaos.plain import plain_session
-from chaos.scenarios.scenario import NS, WITHIN, Run, Scenario, judged, observer, spread
+from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.world import World
 from ledger.keys import Kind
 from ledger.records import TicketState
@@ -102,15 +102,18 @@ def _cancel_waiter(run: Run) -> tuple[list[str], list[Violation]]:
     found: list[Violation] = []
     with World(replicas=2) as world, observer(world) as eyes, ExitStack() as stack:
         queue = _Queue(world, eyes, stack)
-        for index in range(run.count):
+        while sum(map(len, took.values())) < run.count and not run.over:
             way = random.choice(_WAYS)
             try:
                 seconds, revision = queue.once(way)
             except TimeoutError as error:
-                found.append(Violation("who gives up is gone, and nobody else", f"{way}, fault {index + 1}: {error}"))
+                found.append(Violation("who gives up is gone, and nobody else", f"{way}: {error}"))
                 break
             took[way].append(seconds)
             run.say(f"{way}: its ticket was gone after {seconds * 1000:.1f} ms, at revision {revision}")
+        given_up = {way: len(seconds) for way, seconds in took.items()}
+        count = sum(given_up.values())
+        run.note(Figures(0, count, given_up, tuple(one for seconds in took.values() for one in seconds)))
         facts, violations = judged(world, eyes, excused=(_LEAVER,))
     times = [f"gone from the queue after {way}: {spread(seconds)}" for way, seconds in took.items()]
     return [*times, *facts], [*found, *violations]

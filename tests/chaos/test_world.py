@@ -131,7 +131,8 @@ def test_a_child_that_never_says_so_is_not_ready(tmp_path: Path) -> None:
 def test_the_end_of_a_life_is_not_that_of_the_next(tmp_path: Path) -> None:
     # Its first life leaves a child that holds its output open for a while, so what it wrote is read to its end late.
     first = "import os, pathlib, subprocess, time; p = pathlib.Path('second'); again = p.exists(); p.touch()\n"
-    program = f"{first}if again: time.sleep(1.5); print('ready', flush=True); input()\nelse: subprocess.Popen(['sleep', '0.5'])"
+    second = "if again: time.sleep(1.5); print('ready', flush=True); input()\n"
+    program = f"{first}{second}else: subprocess.Popen(['sleep', '0.5'])"
     command = ["-c", f"import os; os.chdir({str(tmp_path)!r})\n{program}"]
     child = Child("twice", command, tmp_path / "log", ready="^ready")
     child.start()
