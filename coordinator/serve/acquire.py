@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from opentelemetry import propagate
 
-from coordinator.apply.engine import Engine
+from coordinator.apply.engine import Applied, Engine
 from coordinator.decide import Decision, GroupView, commands
 from coordinator.decide.commands import Refusal
+from coordinator.decide.decision import Create
 from coordinator.picture import Picture
 from coordinator.serve.party import Party
 from coordinator.serve.registry import session_taken
 from coordinator.serve.seat import Event, queued
 from coordinator.serve.sessions import WITHIN
-from ledger.etcd.txn import modified_at
+from ledger.etcd.txn import Compare, modified_at
 from ledger.failpoint import hit
 from ledger.records import Process, Ticket, TicketState
 from timeslice_proto.v1 import coordinator_pb2
@@ -67,7 +68,7 @@ async def take_place(
     while not gave_up.is_set():
         hit("replica.ticket.asked")
         try:
-            revision = await engine.command_all(party.groups, ask, within=WITHIN, guards=guards)
+            await _write(engine, party, ask, guards)
         except Refusal as refusal:
             if refusal.reason == "ALREADY_QUEUED" and await _cleared(engine, party):
                 continue
@@ -75,10 +76,28 @@ async def take_place(
                 raise
         else:
             hit("replica.ticket.written")
-            party.seated(revision or engine.picture.revision)
             return
         tell(queued(party.sequence, party.groups[0], 0, STANDING))
         await _keys_gone(engine, party, gave_up)
+
+
+async def _write(
+    engine: Engine,
+    party: Party,
+    ask: Callable[[GroupView], Decision | commands.Nothing],
+    guards: Sequence[Compare],
+) -> None:
+    """Make the tickets, and tell ``party`` what has come of it. Raises as `Engine.command`."""
+    if len(party.groups) > 1:
+        revision = await engine.command_all(party.groups, ask, within=WITHIN, guards=guards)
+        party.seated(revision or engine.picture.revision)
+        return
+    (group,) = party.groups
+    done = await engine.command(group, ask, within=WITHIN, guards=guards)
+    party.seated(done.revision if isinstance(done, Applied) else engine.picture.revision)
+    for change in done.decision.tickets if isinstance(done, Applied) else ():
+        if isinstance(change, Create) and change.ticket.state is TicketState.GRANTED:
+            party.granted(group, change.ticket.token)
 
 
 def _require_served(picture: Picture, session: str, since: int) -> None:

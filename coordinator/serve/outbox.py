@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events of one stream on their way out: one writer, since a stream takes one message at a time."""
+"""The events of one stream on their way out: one at a time, since a stream takes one message at a time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Outbox:
         self._write = write
         self._events: deque[Event] = deque()
         self._something = asyncio.Event()
+        self._writing = False
+        self._failure: Exception | None = None
         self._closed = False
 
     def put(self, event: Event) -> None:
@@ -28,14 +30,35 @@ class Outbox:
         self._events.append(event)
         self._something.set()
 
+    async def tell(self, event: Event) -> None:
+        """As `put`; where nothing is being written it is, before anything else is done. A failure is `run`'s."""
+        self.put(event)
+        if not self._writing and not self._closed and self._failure is None:
+            try:
+                await self._write_all()
+            except Exception as error:  # noqa: BLE001 - the stream's end, and not the caller's affair
+                self._failure = error
+
     def close(self) -> None:
         """`run` returns once all that was put is written."""
         self._closed = True
         self._something.set()
 
     async def run(self) -> None:
-        while self._events or not self._closed:
+        """Write what nobody else has. Raises what a write has failed by."""
+        while self._events or self._writing or not self._closed:
             await self._something.wait()
             self._something.clear()
+            if self._failure is not None:
+                raise self._failure
+            if self._events and not self._writing:
+                await self._write_all()
+
+    async def _write_all(self) -> None:
+        self._writing = True
+        try:
             while self._events:
                 await self._write(self._events.popleft())
+        finally:
+            self._writing = False
+            self._something.set()  # who waits for the end of this looks again

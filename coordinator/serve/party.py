@@ -54,6 +54,17 @@ class Party:
         for seat in self.seats.values():
             seat.seated(revision)
 
+    @property
+    def granted_at_once(self) -> bool:
+        """Its client is still to be told that the transaction which made its ticket has granted it."""
+        return bool(self._grants) and not self._told
+
+    def granted(self, group: str, token: int) -> None:
+        """The transaction by which it was `seated` has granted it: nothing had to move, and nobody waited."""
+        seat = self.seats[group]
+        seat.holds(token, seat.revision)
+        self._grants[group] = coordinator_pb2.GroupGrant(group=group, token=token)
+
     def holds(self, group: str, token: int, revision: int) -> None:
         """Its turn in the group has this token: the client was told before it came here."""
         seat = self.seats[group] = Seat(self.session, self.sequence, self.job, group, self.since)

@@ -202,6 +202,9 @@ class SessionStream:
                 raise  # this stream is over; the newer one answers
             self._refuse(request.sequence, error)
         else:
+            if party.granted_at_once:
+                for event in party.look(self._engine.picture, self._engine.clock()):
+                    await self._outbox.tell(event)
             self._wake.set()
 
     async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
@@ -237,7 +240,7 @@ class SessionStream:
                 waiters=waiters,
                 again=not isinstance(done, Applied),
             )
-            self._put(Event(yielded=yielded))
+            await self._outbox.tell(Event(yielded=yielded))
 
     async def _cancel(self, sequence: int) -> None:
         """What cannot be done now ends the stream: the client asks another replica."""
@@ -279,13 +282,7 @@ class SessionStream:
     def _in_order(self, sequence: int, request: Coroutine[Any, Any, None]) -> None:
         """Carry out a request after the earlier ones of the same acquire."""
         before = self._last.get(sequence)
-
-        async def after() -> None:
-            if before is not None:
-                await asyncio.wait({before})
-            await request
-
-        task = self._spawn(after(), f"acquire {sequence}")
+        task = self._spawn(request if before is None else _after(before, request), f"acquire {sequence}")
         self._last[sequence] = task
 
         def ended(_task: asyncio.Task[None]) -> None:
@@ -421,6 +418,11 @@ class SessionStream:
         """A client that waits for what has failed has to be told."""
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self.end(error)
+
+
+async def _after(before: asyncio.Task[None], request: Coroutine[Any, Any, None]) -> None:
+    await asyncio.wait({before})
+    await request
 
 
 _NEVER = 2**63

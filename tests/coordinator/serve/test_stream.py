@@ -158,6 +158,22 @@ async def test_nor_does_it_on_a_view_that_does_not_show_that_yet(world: World, m
     assert await (await world.etcd()).get(world.keys.ticket("g", "a")) is None
 
 
+async def test_a_turn_for_which_nothing_moves_is_granted_by_the_answer_of_its_transaction(world: World) -> None:
+    """The watch need not have shown it: its guards held, so nobody else has the turn."""
+    replica = await world.replica()
+    await world.group(replica)
+    client = await world.client(replica)
+    await client.acquire(1, "a")
+    first = (await client.event("granted")).grants[0].token
+    await client.give_back(1, "a", first)
+    await client.event("yielded")
+    await replica.engine.view.reached(replica.engine.floor("g"), 30)
+    await replica.engine.view.close()
+    await client.acquire(2, "a")
+    (grant,) = (await client.event("granted")).grants
+    assert grant.token > first
+
+
 async def test_resume_reports_what_is_lost_and_gives_back_what_is_forgotten(world: World) -> None:
     one, two = await world.replica(), await world.replica()
     await world.group(one)
