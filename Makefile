@@ -51,6 +51,36 @@ explore: setup ## Explore the protocol's states to exhaustion, within bounds
 mutants: setup ## Plant each known bug in a copy of the tree: each must be noticed, and by what
 	$(BIN)/python -m chaos.mutants --write docs/mutants.md $(ARGS)
 
+chaos-short: setup ## A little of every kind of fault, with fixed seeds: two minutes
+	$(BIN)/python -m chaos.short $(ARGS)
+
+# The long runs. Each goes on where it was stopped, and counts what is there of the same code; `python -m chaos report`.
+CHAOS := $(BIN)/python -m chaos run
+
+chaos-kills: setup ## 50 seeds with replicas killed in a switch, 200 kills of agents, 100 of etcd members: 90 minutes
+	$(CHAOS) kill-replica-mid-switch --seeds 1-50 --count 7 $(ARGS)
+	$(CHAOS) kill-agent-mid-switch --seeds 1-10 --count 20 $(ARGS)
+	$(CHAOS) kill-helper-mid-switch --seeds 1-5 --count 10 $(ARGS)
+	$(CHAOS) kill-etcd-leader --seeds 1-10 --count 10 $(ARGS)
+
+chaos-failover: setup ## What a killed and a frozen acting replica add to a switch, 200 and 50 of them: 30 minutes
+	$(CHAOS) failover --count 200 $(ARGS)
+	$(CHAOS) failover-frozen --count 50 $(ARGS)
+
+chaos-rolling: setup ## Replicas restarted one after the other under load, 150 times: 15 minutes
+	$(CHAOS) rolling-restart --count 150 $(ARGS)
+
+chaos-leaders: setup ## Dead holders while etcd's leader changes every half TTL, 10 of them: 2 minutes
+	$(CHAOS) leader-changes --count 10 $(ARGS)
+
+chaos-sessions: setup ## 10,000 sessions come and go, and what of them stays: 16 minutes
+	$(CHAOS) sessions --count 10000 --minutes 15 $(ARGS)
+
+chaos-mixed: setup ## All faults at random, alone and two at once: 30 minutes
+	$(CHAOS) mixed --minutes 30 $(ARGS)
+
+chaos-long: chaos-kills chaos-failover chaos-rolling chaos-leaders chaos-sessions chaos-mixed ## All long runs: 3 hours
+
 bench: setup ## How fast the system is beside etcd itself, as a table (ARGS="--quick"; a b d …: some parts; --json FILE)
 	$(BIN)/python -m bench run $(ARGS)
 

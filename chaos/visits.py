@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -18,7 +19,7 @@ from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import coordinator_pb2_grpc
 from tsclient.identity import this_process
 
-_TTL_MS = 2_000
+_TTL, _TTL_OF_LEAVERS = 10.0, 2.0
 _WITHIN = 60.0
 
 
@@ -48,7 +49,11 @@ class _Stream:
         self._call = call
 
     async def send(self, **request: Any) -> None:
-        await self._call.write(pb.SessionRequest(**request))
+        """Raises VisitFailed if the stream has ended."""
+        try:
+            await self._call.write(pb.SessionRequest(**request))
+        except asyncio.InvalidStateError as error:
+            raise VisitFailed(f"the stream ended: {await self._call.code()}, {await self._call.details()}") from error
 
     async def wait(self, kind: str) -> Any:
         """Raises VisitFailed if the stream ends, or a request is refused, before it."""
@@ -63,8 +68,9 @@ class _Stream:
 
 async def visit(endpoint: str, group: str, job: str, way: Way) -> None:
     """One session. Raises VisitFailed, grpc.RpcError, or TimeoutError after 60 s."""
+    ttl = _TTL_OF_LEAVERS if way.leaves else _TTL
     async with asyncio.timeout(_WITHIN), _stream(endpoint) as stream:
-        await stream.send(open=pb.OpenRequest(process=this_process(), ttl_ms=_TTL_MS))
+        await stream.send(open=pb.OpenRequest(process=this_process(), ttl_ms=int(ttl * 1000)))
         await stream.wait("opened")
         await stream.send(beat=pb.BeatRequest(number=1))
         await stream.wait("beat")
@@ -72,14 +78,14 @@ async def visit(endpoint: str, group: str, job: str, way: Way) -> None:
             await stream.send(acquire=pb.AcquireRequest(sequence=1, job=job, groups=[group]))
         match way:
             case Way.YIELDED:
-                token = (await _granted(stream)).grants[0].token
+                token = (await _granted(stream, ttl)).grants[0].token
                 await stream.send(**{"yield": pb.YieldRequest(sequence=1, job=job, group=group, token=token)})
                 await stream.wait("yielded")
             case Way.CANCELLED:
                 await stream.send(cancel=pb.CancelRequest(sequence=1))
                 await stream.wait("cancelled")
             case Way.LEFT_HOLDING:
-                await _granted(stream)
+                await _granted(stream, ttl)
             case _:
                 pass
         if not way.leaves:
@@ -87,12 +93,12 @@ async def visit(endpoint: str, group: str, job: str, way: Way) -> None:
             await stream.wait("closed")
 
 
-async def _granted(stream: _Stream) -> pb.Granted:
+async def _granted(stream: _Stream, ttl: float) -> pb.Granted:
     """Beats until it is granted: a turn may be long in coming."""
     waiting = asyncio.ensure_future(stream.wait("granted"))
     try:
-        for number in range(2, int(_WITHIN)):
-            done, _ = await asyncio.wait({waiting}, timeout=_TTL_MS / 3000)
+        for number in itertools.count(2):
+            done, _ = await asyncio.wait({waiting}, timeout=ttl / 3)
             if done:
                 break
             await stream.send(beat=pb.BeatRequest(number=number))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from chaos.scenarios.failover import FAILOVER, FAILOVER_FROZEN
 from chaos.scenarios.holder import FREEZE_HOLDER, KILL_HOLDER
 from chaos.scenarios.leaders import LEADER_CHANGES
-from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_REPLICA, STOP_REPLICA
+from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_HELPER, KILL_REPLICA, STOP_REPLICA
 from chaos.scenarios.mixed import MIXED
 from chaos.scenarios.points import FAILPOINTS
 from chaos.scenarios.rolling import ROLLING_RESTART
@@ -17,6 +17,7 @@ from chaos.scenarios.waiter import CANCEL_WAITER
 ALL: tuple[Scenario, ...] = (
     KILL_REPLICA,
     KILL_AGENT,
+    KILL_HELPER,
     KILL_ETCD_LEADER,
     STOP_REPLICA,
     KILL_HOLDER,

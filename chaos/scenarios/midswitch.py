@@ -8,6 +8,9 @@ Whether it counts is told by the history afterwards: the phase in which the turn
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +23,7 @@ from statistics import median
 from chaos.checkers import Violation
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
+from chaos.faults.family import AGENT_HELPER, helpers
 from chaos.observer import Observer, Seen
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
@@ -205,6 +209,19 @@ def _etcd_leader(world: World, random: Random) -> str:
     return world.etcd.members[world.etcd.leader()].name
 
 
+def _kill_helpers(world: World, name: str) -> None:
+    """Those of an agent, which do its driver's calls."""
+    agent = world.pid(name)
+    for pid in helpers(agent, AGENT_HELPER) if agent is not None else ():
+        world.mark(f"SIGKILL helper {pid} of {name}")
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(pid, signal.SIGKILL)
+
+
+def _nothing(world: World, name: str) -> None:
+    """The agent starts others."""
+
+
 def _freeze(world: World, name: str) -> None:
     world.freeze(name)
 
@@ -215,6 +232,7 @@ def _thaw(world: World, name: str) -> None:
 
 _REPLICA_DIES = Fault(_any_replica, _kill, _restart, lasts=0.5)
 _AGENT_DIES = Fault(_any_agent, _kill, _restart, lasts=1.0)
+_HELPERS_DIE = Fault(_any_agent, _kill_helpers, _nothing, lasts=0.0)
 _LEADER_DIES = Fault(_etcd_leader, _kill, _restart, lasts=1.0, etcd=3)
 _REPLICA_STOPS = Fault(_any_replica, _freeze, _thaw, lasts=6.0)
 
@@ -229,6 +247,12 @@ KILL_AGENT = Scenario(
     "An agent that is killed in a switch and started again finishes it or takes it back; no state is lost.",
     20,
     lambda run: _storm(run, _AGENT_DIES),
+)
+KILL_HELPER = Scenario(
+    "kill-helper-mid-switch",
+    "An agent's helpers are killed in a switch, in their driver calls: it is finished or taken back; no state is lost.",
+    20,
+    lambda run: _storm(run, _HELPERS_DIE),
 )
 KILL_ETCD_LEADER = Scenario(
     "kill-etcd-leader",
