@@ -85,6 +85,7 @@ class NodeAgent:
         self.config, self.devices, self.backend = config, devices, backend
         self.workers: dict[str, Worker] = {}
         self._index = Index(keys)
+        self._owners: Mapping[str, str] = {}
         self._journal = journal
         self._store = NodeStore(client, keys, config.node)
         self._view = LedgerView(client, keys.node(config.node), self._take)
@@ -129,11 +130,13 @@ class NodeAgent:
     def seen(self, group: str) -> Seen:
         index, node = self._index, self.config.node
         directives, recorded = index.directives.get(node, {}), index.processes.get(node, {})
-        owners = self.owners()
+        owners = self._owners
         known: dict[str, list[Process]] = {}
+        here: set[Process] = set()
         for (name, job), registered in index.registered.get(node, {}).items():
             if name == group:
                 known.setdefault(job, []).extend(registered.value.processes)
+                here.update(registered.value.processes)
         if group in recorded:
             for one in recorded[group].value.jobs:
                 known.setdefault(one.job, []).extend(each.process for each in one.processes if each.process)
@@ -143,10 +146,15 @@ class NodeAgent:
             processes=recorded.get(group),
             devices=tuple(sorted(device for device, name in owners.items() if name == group)),
             known=known,
+            registered=frozenset(here),
             foreign=frozenset(device for device, name in owners.items() if name != group),
-            parked=plan.parked_bytes((one.value for one in recorded.values()), procfs.alive),
+            parked=self._parked,
             errors=tuple(error for _, error in index.errors(group=group)),
         )
+
+    def directive(self, group: str) -> int:
+        told = self._index.directives.get(self.config.node, {}).get(group)
+        return told.mod if told else 0
 
     # ---------------------------------------------------------------------------- what its service needs of it
 
@@ -161,11 +169,7 @@ class NodeAgent:
 
     def owners(self) -> Mapping[str, str]:
         """For each device that a group has, that group: by its claim, or by a directive that names it."""
-        index, node = self._index, self.config.node
-        owners = {device: one.value.group for device, one in index.claims.get(node, {}).items()}
-        for group, one in index.directives.get(node, {}).items():
-            owners.update((device, group) for device in one.value.devices)
-        return owners
+        return self._owners
 
     def recorded(self) -> Mapping[str, Processes]:
         """The process records of all groups on this node."""
@@ -173,24 +177,36 @@ class NodeAgent:
 
     # ----------------------------------------------------------------------------------------------- inside
 
+    def _find_owners(self) -> Mapping[str, str]:
+        index, node = self._index, self.config.node
+        owners = {device: one.value.group for device, one in index.claims.get(node, {}).items()}
+        for group, one in index.directives.get(node, {}).items():
+            owners.update((device, group) for device in one.value.devices)
+        return owners
+
+    def _parked(self) -> int:
+        return plan.parked_bytes(self.recorded().values(), procfs.alive)
+
     def _take(self, changes: Changes) -> None:
         """The ledger has changed: tell those whom it concerns."""
         groups: set[str] = set()
-        everybody = False
+        owners = self._owners
         for change in changes.changes:
             place = self._index.put(change.kv) if change.kv else self._index.delete(change.key)
             if place is None:
                 continue
             if place.group:
                 groups.add(place.group)
-            everybody = everybody or place.kind in (Kind.CLAIM, Kind.DIRECTIVE)
+            if place.kind in (Kind.CLAIM, Kind.DIRECTIVE):
+                self._owners = self._find_owners()
             if place.kind is Kind.CLAIM and change.kv:
                 claim = self._index.claims[self.config.node].get(place.name)
                 groups.update((claim.value.group,) if claim else ())
         for group in groups:
             if group not in self.workers:
                 self._begin(group)
-        for group in self.workers if everybody else groups:
+        # Which devices are another group's concerns them all.
+        for group in groups if self._owners == owners else self.workers:
             self.workers[group].changed()
         registered = self._index.agents.get(self.config.node)
         create = registered.create if registered else 0

@@ -4,6 +4,9 @@
 One entry a line, each with a checksum: ``<crc32> <JSON>``. An entry counts once it is on the disk (fsync). A last line
 without its end is a write that a crash cut short: nobody was told that it was done, so it is dropped. Any other damage
 is `JournalCorrupt`. When the file has grown it is replaced by one line that says it all.
+
+What is only noted counts in this life at once, and is on the disk with the next entry: for what nobody may rely upon
+before that entry is there, so that a phase of a switch waits for the disk once.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import dataclasses
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -88,6 +91,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path, self._fd = path, -1
+        self._noted: set[str] = set()
         self.state = JournalState()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class Journal:
             raise JournalUnwritable(str(path), error) from error
 
     def set_lease(self, lease: int) -> None:
-        self._append(dataclasses.replace(self.state, lease=lease), {"lease": lease})
+        self._append(dataclasses.replace(self.state, lease=lease), [{"lease": lease}])
 
     def set_parked(self, job: str, parked: Parked) -> None:
         """Note what is checkpointed by hand; empty: nothing of the job is any more."""
@@ -105,38 +109,62 @@ class Journal:
         if not parked.processes:
             del jobs[job]
         state = dataclasses.replace(self.state, parked=MappingProxyType(jobs))
-        self._append(state, {"parked": job, **dataclasses.asdict(parked)})
+        self._append(state, [{"parked": job, **dataclasses.asdict(parked)}])
 
     def update(self, name: str, **changes: Any) -> None:
         """Change what is known of a group: the fields of `GroupJournal`, by name. No change, no write.
 
         The highest epoch never falls.
         """
+        state = self._changed(name, changes)
+        if state is not self.state or name in self._noted:
+            self._append(state, self._entries(state, self._noted | {name}))
+            self._noted.clear()
+
+    def note(self, name: str, **changes: Any) -> None:
+        """As `update`, but a crash forgets it until the next `update` or `flush`."""
+        state = self._changed(name, changes)
+        if state is not self.state:
+            self._noted.add(name)
+            self.state = state
+
+    def flush(self) -> None:
+        """Write what was noted."""
+        if self._noted:
+            self._append(self.state, self._entries(self.state, self._noted))
+            self._noted.clear()
+
+    def _changed(self, name: str, changes: dict[str, Any]) -> JournalState:
+        """The state with these changes; the very same where nothing is changed by them."""
         old = self.state.group(name)
         new = dataclasses.replace(old, **changes)
         new = dataclasses.replace(new, highest=max(old.highest, new.highest))
-        if new != old:
-            state = dataclasses.replace(self.state, groups=MappingProxyType({**self.state.groups, name: new}))
-            self._append(state, {"group": name, **_to_json(new)})
+        if new == old:
+            return self.state
+        return dataclasses.replace(self.state, groups=MappingProxyType({**self.state.groups, name: new}))
+
+    @staticmethod
+    def _entries(state: JournalState, names: Iterable[str]) -> list[dict[str, Any]]:
+        return [{"group": name, **_to_json(state.group(name))} for name in sorted(names)]
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
-    def _append(self, state: JournalState, entry: dict[str, Any]) -> None:
+    def _append(self, state: JournalState, entries: Iterable[dict[str, Any]]) -> None:
         try:
             if self._size > _COMPACT_ABOVE:
                 self._compact()
-            line = _line(entry)
+            lines = b"".join(map(_line, entries))
             try:
-                _write_all(self._fd, line)
+                _write_all(self._fd, lines)
                 os.fsync(self._fd)
             except OSError:
                 # Part of it may be there, and a later entry must not follow a broken line.
                 os.ftruncate(self._fd, self._size)
                 raise
-            self._size += len(line)
+            self._size += len(lines)
         except OSError as error:
             raise JournalUnwritable(str(self._path), error) from error
         self.state = state

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ledger.records import Directive, Evidence, Failure, Fault, Outcome, Process, Processes
@@ -33,7 +34,7 @@ class Order:
         records: the process records of the group in the ledger.
         known: the processes of each job, registered or recorded.
         foreign: the node's devices that other groups have.
-        parked: host bytes that parked processes of all groups have.
+        parked: asks for the host bytes that parked processes of all groups have.
         deadline: `time.monotonic` seconds at which an answer is due.
         newer: set when another directive takes its place.
     """
@@ -42,7 +43,7 @@ class Order:
     records: Processes
     known: Known
     foreign: frozenset[str]
-    parked: int
+    parked: Callable[[], int]
     deadline: float
     newer: asyncio.Event
 

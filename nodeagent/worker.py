@@ -53,8 +53,9 @@ class Seen:
     Attributes:
         devices: claimed for the group.
         known: processes by job, registered or recorded.
+        registered: those of them that a client registered.
         foreign: the node's devices that other groups have.
-        parked: host bytes of parked processes of all groups.
+        parked: asks for the host bytes of parked processes of all groups.
         errors: records that cannot be read.
     """
 
@@ -63,8 +64,9 @@ class Seen:
     processes: Kept[Processes] | None
     devices: tuple[str, ...]
     known: Known
+    registered: frozenset[Process]
     foreign: frozenset[str]
-    parked: int
+    parked: Callable[[], int]
     errors: tuple[LedgerError, ...] = ()
 
     @property
@@ -94,6 +96,9 @@ class Surroundings(Protocol):
     def seen(self, group: str) -> Seen:
         """The group now."""
 
+    def directive(self, group: str) -> int:
+        """Mod revision of the group's directive; 0: there is none."""
+
     async def reached(self, revision: int, within: float) -> None:
         """Wait until what `seen` says is as new as ``revision``."""
 
@@ -117,6 +122,7 @@ class Worker:
         self._in_hand = 0
         self._prepared: tuple[int, int] = (0, 0)  # epoch and incarnation
         self._confirmed = time.monotonic()
+        self._looked: tuple[float, object] = (-LOOK_EVERY, None)  # when, and what for
         self._lost_since: dict[Process, float] = {}
         self._reported: frozenset[Process] = frozenset()
         self._complaint = ""
@@ -124,8 +130,7 @@ class Worker:
     def changed(self) -> None:
         """Something of the group has changed in the ledger."""
         self._changed.set()
-        directive = self._around.seen(self.group).directive
-        if self._in_hand and (directive is None or directive.mod != self._in_hand):
+        if self._in_hand and self._around.directive(self.group) != self._in_hand:
             self._newer.set()
 
     async def run(self) -> None:
@@ -194,7 +199,8 @@ class Worker:
             begun = self._journal.state.group(self.group).begun
             if begun is not None and begun.epoch < directive.epoch:
                 begun = None  # what it left is this directive's to put right
-            self._journal.update(self.group, highest=directive.epoch, begun=begun)
+            # On the disk before anything is locked and before the answer: until then nobody has seen this epoch here.
+            self._journal.note(self.group, highest=directive.epoch, begun=begun)
             hit("agent.epoch")
             match directive.kind:
                 case DirectiveKind.PREPARE:
@@ -210,6 +216,7 @@ class Worker:
         except JournalUnwritable as error:
             if directive.kind is DirectiveKind.RELEASE:
                 raise  # nothing less than released will do: tried again
+            self._journal.note(self.group, reserved=0)
             return Answer(Outcome.REFUSED, fault=Fault.NODE, why=str(error))
 
     async def _commit(self, order: Order, kept: Kept[Directive], incarnation: int) -> Answer:
@@ -283,9 +290,9 @@ class Worker:
                 await asyncio.sleep(_PAUSE)
 
     def _settle(self, outcome: Outcome) -> None:
-        """The answer is there: what the journal kept for it has served."""
+        """The answer is there: what the journal kept for it has served. A next life finds that out by itself."""
         if outcome in (Outcome.COMMITTED, Outcome.FAILED):
-            self._journal.update(self.group, begun=None, reserved=0)
+            self._journal.note(self.group, begun=None, reserved=0)
 
     async def _unprepare(self) -> None:
         self._prepared = (0, 0)
@@ -295,6 +302,7 @@ class Worker:
 
     async def _between(self, seen: Seen) -> None:
         """Nothing to obey: keep locks only while they are confirmed, look, and wait."""
+        pause = LOOK_EVERY
         ack = seen.answer()
         state = self._journal.state.group(self.group)
         if ack and state.begun and ack.epoch >= state.begun.epoch:
@@ -306,8 +314,8 @@ class Worker:
         elif not self._around.incarnation:
             pass  # neither answer nor record could be written; and another agent may be registered, and at work
         elif ack is None or ack.outcome in (Outcome.COMMITTED, Outcome.RELEASED):
-            await self._look(seen, ack)
-        await self._wait(LOOK_EVERY)
+            pause = await self._look_when_due(seen, ack)
+        await self._wait(pause)
 
     @property
     def _holds_locks(self) -> bool:
@@ -339,9 +347,22 @@ class Worker:
             _log.warning("Group %s: the directive is not confirmed for %.0f s: unlocking.", self.group, unsure)
             await self._unprepare()
 
+    async def _look_when_due(self, seen: Seen, ack: Ack | None) -> float:
+        """Once a second and on registration (rule 8): seconds until the next look.
+
+        Not right after a switch, which has looked itself, and whose job's next switch would have to wait for it.
+        """
+        what = (seen.devices, seen.registered)
+        due = self._looked[0] + LOOK_EVERY
+        if what == self._looked[1] and (now := time.monotonic()) < due:
+            return due - now
+        self._looked = (time.monotonic(), what)
+        self._journal.flush()
+        if seen.devices:
+            await self._look(seen, ack)
+        return LOOK_EVERY
+
     async def _look(self, seen: Seen, ack: Ack | None) -> None:
-        if not seen.devices:
-            return
         directive = seen.directive.value if seen.directive and ack else None
         on = directive.on if directive and not directive.keep else None
         findings = await self.switch.look(seen.devices, seen.known, within=_LOOK_WITHIN)
