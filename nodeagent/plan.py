@@ -86,6 +86,23 @@ def restorable(scene: Scene) -> tuple[Found, ...]:
     )
 
 
+def locked(scene: Scene) -> tuple[Found, ...]:
+    """What belongs on the devices and cannot run yet."""
+    return tuple(one for one in staying(scene) if one.state is ProcessState.LOCKED)
+
+
+def moves_nothing(scene: Scene) -> bool:
+    """Whether the switch has nothing to save, to kill, to restore or to resume here."""
+    return not (outgoing(scene) or restorable(scene) or locked(scene))
+
+
+def with_state(scene: Scene, processes: Iterable[Found], state: ProcessState) -> Scene:
+    """The scene once the driver has brought these processes into ``state``."""
+    changed = {one.process for one in processes}
+    found = tuple(replace(one, state=state) if one.process in changed else one for one in scene.findings.found)
+    return replace(scene, findings=replace(scene.findings, found=found))
+
+
 def gone(scene: Scene, job: str) -> tuple[Process, ...]:
     """The processes of a job that were recorded off the devices and have ended since: lost (rule 9)."""
     there = {one.process for one in scene.findings.found}

@@ -64,7 +64,10 @@ class NodeStore:
     async def record(
         self, group: str, processes: Processes, *, directive: int, incarnation: int, seen: int
     ) -> tuple[Written, int]:
-        """Put the process record. ``directive`` and ``seen`` (the record that is there): mod revisions; 0: none."""
+        """Put the process record. ``directive`` and ``seen`` (the record that is there): mod revisions; 0: none.
+
+        Done, it says as much as a linearizable read of the directive: that it was in force then.
+        """
         key = self.keys.processes(self.node, group)
         guards = [*self._guards(group, directive, incarnation), _seen(key, seen)]
         reads = [Get(key), Get(self.keys.directive(self.node, group)), Get(self.keys.agent(self.node))]
@@ -73,9 +76,10 @@ class NodeStore:
         if result.succeeded:
             return Written.DONE, result.revision
         there, told, agent = (_only(one) for one in result.responses)
-        if there is not None and there.value == value:
+        why = _why(directive, incarnation, told, agent)
+        if why is Written.RECORD_CHANGED and there is not None and there.value == value:
             return Written.DONE, there.mod_revision
-        return _why(directive, incarnation, told, agent), 0
+        return why, 0
 
     def _guards(self, group: str, directive: int, incarnation: int) -> list[Compare]:
         told = self.keys.directive(self.node, group)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from ledger.records import (
 )
 from nodeagent import plan
 from nodeagent.backends.base import BackendError, Known
+from nodeagent.early import Early
 from nodeagent.errors import JournalUnwritable
 from nodeagent.journal import Journal
 from nodeagent.order import Answer, Order, Superseded
@@ -227,15 +228,19 @@ class Worker:
                 return answer
         self._prepared = (0, 0)
 
-        async def record(processes: Processes) -> None:
-            seen = self._around.seen(self.group)
-            if processes != seen.records:
-                await self._record(seen, processes, kept.mod)
+        async def confirm(processes: Processes) -> bool:
+            now = self._around.seen(self.group)
+            if processes != now.records:
+                await self._record(now, processes, kept.mod)  # in a transaction that compares the directive
+                return True
+            return await early.answer()
 
-        async def still() -> bool:
-            return await self._store.in_force(self.group, kept.mod)
+        def ask() -> Awaitable[bool]:
+            return self._store.in_force(self.group, kept.mod)
 
-        return await self.switch.commit(order, record, still)
+        # Beside the looks and locks, not after them. Where nothing is on record, nothing will move, and nobody ask.
+        async with Early(ask, at_once=bool(order.records.jobs)) as early:
+            return await self.switch.commit(order, confirm)
 
     async def _acknowledge(
         self, order: Order, kept: Kept[Directive], incarnation: int, answer: Answer, begun: float
