@@ -62,11 +62,13 @@ class Helper:
         match call["call"]:
             case "devices":
                 return [[one.uuid, one.memory_bytes] for one in driver.devices()]
-            case "use":
-                uses = driver.use(call["devices"])
-                return [[one.uuid, one.used_bytes, one.total_bytes, list(one.pids)] for one in uses]
-            case "states":
-                return [self._state(one) for one in call["pids"]]
+            case "look":
+                uses = driver.use(call["devices"]) if call["devices"] else ()
+                there = {one for use in uses if use.uuid in call["of"] for one in use.pids}
+                pids = sorted(there.union(call["pids"]))
+                states = [one and one.name for one in driver.states(pids)] if pids else []
+                accounts = [[one.uuid, one.used_bytes, one.total_bytes, list(one.pids)] for one in uses]
+                return [accounts, list(zip(pids, states, strict=True))]
             case "check":
                 verdict = driver.check(pid)
                 return [verdict.refused, verdict.bytes]
@@ -85,12 +87,6 @@ class Helper:
             case unknown:
                 raise DriverError(str(unknown), pid, "no such call")
         return None
-
-    def _state(self, pid: int) -> str | None:
-        try:
-            return self._driver.state(pid).name
-        except NoContext:
-            return None
 
     def _answer(self, number: int, **content: Any) -> None:
         try:

@@ -73,7 +73,7 @@ def _points() -> Iterator[Point]:
     yield from (Point(f"agent.release.{step}", Traffic.RELEASE) for step in ("undone", "acked"))
     yield Point("agent.record.written", Traffic.PROCESSES)
     # The driver's calls, in the agent's helpers.
-    for call in ("use", "states", "check", "lock", "checkpoint", "restore", "unlock"):
+    for call in ("look", "check", "lock", "checkpoint", "restore", "unlock"):
         yield from (Point(f"agent_helper.{call}.{step}") for step in ("asked", "made"))
     for call in ("unready", "devices"):
         yield from (Point(f"agent_helper.{call}.{step}", Traffic.START) for step in ("asked", "made"))

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ledger.records import Device, Process, ProcessState
@@ -59,8 +59,8 @@ class DrivenBackend:
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
         with _as_backend_error("use", None):
-            answer = await self._ask("use", LOOKER, within=within, devices=list(devices))
-        return [DeviceUse(uuid, used, total, tuple(pids)) for uuid, used, total, pids in answer]
+            use, _ = await self._look(devices, (), (), within)
+        return use
 
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
         if self.unready:
@@ -71,30 +71,44 @@ class DrivenBackend:
             missing = set(devices) - set(everything)
             if missing:
                 raise DriverError("use", 0, f"there is no device {', '.join(sorted(missing))} on this node")
-            use = await self.use(everything, within=within)
-            return await self._sort_out(group, devices, known, use, within)
+            known_here = {one.pid: one for known_ones in known.values() for one in known_ones if procfs.alive(one)}
+            use, states = await self._look(everything, devices, known_here, within)
+            return self._sort_out(group, devices, known, known_here, use, states)
 
-    async def _sort_out(
-        self, group: str, devices: Sequence[str], known: Known, use: Sequence[DeviceUse], within: float
+    async def _look(
+        self, devices: Iterable[str], of: Iterable[str], pids: Iterable[int], within: float
+    ) -> tuple[Sequence[DeviceUse], Sequence[tuple[int, ProcessState | None]]]:
+        """The account of ``devices``, and the states of ``pids`` and of all that is on ``of``: one call for all."""
+        uses, states = await self._ask(
+            "look", LOOKER, within=within, devices=list(devices), of=list(of), pids=list(pids)
+        )
+        return (
+            [DeviceUse(uuid, used, total, tuple(there)) for uuid, used, total, there in uses],
+            [(pid, state and ProcessState[state]) for pid, state in states],
+        )
+
+    def _sort_out(
+        self,
+        group: str,
+        devices: Sequence[str],
+        known: Known,
+        known_here: Mapping[int, Process],
+        use: Sequence[DeviceUse],
+        states: Sequence[tuple[int, ProcessState | None]],
     ) -> Findings:
-        ours = tuple(one for one in use if one.uuid in devices)
-        there = {pid: process for one in ours for pid in one.pids if (process := procfs.process(pid))}
-        for processes in known.values():
-            there.update((one.pid, one) for one in processes if procfs.alive(one))
-        pids = sorted(there)
-        states = await self._ask("states", LOOKER, within=within, pids=pids)
         found: list[Found] = []
         strangers: list[Process] = []
-        for pid, state in zip(pids, states, strict=True):
-            if state is None:
-                continue  # it only counts devices: nothing of it has to be moved
-            job = owner(there[pid], group, known, self._machine)
+        for pid, state in states:
+            process = known_here.get(pid) or procfs.process(pid)
+            if state is None or process is None:
+                continue  # it only counts devices: nothing of it has to be moved; or it has ended
+            job = owner(process, group, known, self._machine)
             if job is None:
-                strangers.append(there[pid])
+                strangers.append(process)
             else:
                 on = tuple(one.uuid for one in use if pid in one.pids)
-                found.append(Found(there[pid], job, ProcessState[state], on))
-        return Findings(tuple(found), tuple(strangers), ours)
+                found.append(Found(process, job, state, on))
+        return Findings(tuple(found), tuple(strangers), tuple(one for one in use if one.uuid in devices))
 
     async def check(self, process: Process, *, within: float) -> Verdict:
         with _as_backend_error("check", process):
@@ -121,8 +135,8 @@ class DrivenBackend:
         if not procfs.alive(process):
             return None
         with _as_backend_error("state", process):
-            (state,) = await self._ask("states", LOOKER, within=within, pids=[process.pid])
-        return None if state is None else ProcessState[state]
+            _, ((_, state),) = await self._look((), (), (process.pid,), within)
+        return state
 
     async def kill(self, process: Process, *, within: float) -> None:
         with _as_backend_error("kill", process):

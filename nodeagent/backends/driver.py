@@ -79,11 +79,8 @@ class Driver(Protocol):
     def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
         """What is on these devices now."""
 
-    def state(self, pid: int) -> ProcessState:
-        """The state of a process that has a context on a device, or had one when it was parked.
-
-        Raises `NoContext` for any other.
-        """
+    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
+        """The state of each process that has a context on a device, or had one when it was parked; else None."""
 
     def check(self, pid: int) -> Verdict:
         """Whether the running process could be checkpointed and restored. Changes nothing."""

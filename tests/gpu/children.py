@@ -13,7 +13,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -131,5 +131,12 @@ class Helper(LineProcess):
         return self.end(within)
 
     def state(self, pid: int, within: float = 60.0) -> str | None:
-        found: str | None = self.call("states", within=within, pids=[pid])[0]
-        return found
+        _, ((_, found),) = self.call("look", within=within, devices=[], of=[], pids=[pid])
+        state: str | None = found
+        return state
+
+    def use(self, devices: Sequence[str]) -> list[Any]:
+        """UUID, bytes in use, bytes in all and pids of each device."""
+        use: list[Any]
+        use, _ = self.call("look", devices=list(devices), of=[], pids=[])
+        return use

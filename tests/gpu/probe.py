@@ -66,7 +66,7 @@ class Probe:
             raise
 
     def state(self, pid: int) -> Any:
-        return self.call("states", 0, pids=[pid])[0]
+        return self.call("look", 0, devices=[], of=[], pids=[pid])[1][0][1]
 
     def note(self, name: str, value: Any) -> None:
         print(f"[{time.monotonic() - self.begin:6.1f} s] {name}: {json.dumps(value)[:600]}", flush=True)

@@ -12,11 +12,11 @@ SIZE = 8 * GIB
 
 
 def used(helper: Helper, node: Readiness) -> int:
-    return sum(used for _, used, _, _ in helper.call("use", devices=list(node.devices)))
+    return sum(used for _, used, _, _ in helper.use(node.devices))
 
 
 def pids(helper: Helper, node: Readiness) -> set[int]:
-    return {pid for *_, found in helper.call("use", devices=list(node.devices)) for pid in found}
+    return {pid for *_, found in helper.use(node.devices) for pid in found}
 
 
 def test_a_process_leaves_the_device_and_comes_back_with_every_byte(helper: Helper, node: Readiness) -> None:

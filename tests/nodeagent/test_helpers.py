@@ -31,7 +31,8 @@ async def pool(node: SimNode) -> AsyncIterator[HelperPool]:
 async def test_answers_and_errors_come_through(node: SimNode, pool: HelperPool) -> None:
     work = node.workload("a").attach("SIM-0", nominal=9)
     assert await pool.call("check", work.pid, within=DEADLINE) == ["", 9]
-    assert await pool.call("states", LOOKER, within=DEADLINE, pids=[work.pid, 1]) == ["RUNNING", None]
+    _, states = await pool.call("look", LOOKER, within=DEADLINE, devices=[], of=[], pids=[work.pid, 1])
+    assert states == [[1, None], [work.pid, "RUNNING"]]
     with pytest.raises(NoContext):
         await pool.call("unlock", 1, within=DEADLINE)
     with pytest.raises(DriverError, match="no such call"):

@@ -31,8 +31,14 @@ class CudaDriver:
     def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
         return self._nvml.use(devices)
 
-    def state(self, pid: int) -> ProcessState:
-        return self._api.state(pid)
+    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
+        return [self._state(pid) for pid in pids]
+
+    def _state(self, pid: int) -> ProcessState | None:
+        try:
+            return self._api.state(pid)
+        except NoContext:
+            return None
 
     def check(self, pid: int) -> Verdict:
         try:

@@ -190,9 +190,12 @@ class SimulatedDevice:
             raise DeviceError("it has no context on a device", no_context=True)
         return target
 
-    def state(self, target: Target) -> ProcessState:
-        """As a driver says it: a process is parked until all of it is back."""
-        return ProcessState.PARKED if target.busy == "restore" else target.state
+    def state(self, pid: int) -> str | None:
+        """As a driver says it: a process is parked until all of it is back. None: it has no context."""
+        target = self._targets.get(pid)
+        if target is None or not target.buffers:
+            return None
+        return ProcessState.PARKED.name if target.busy == "restore" else target.state.name
 
     def check(self, target: Target) -> dict[str, Any]:
         size = sum(buffer.nominal for buffer in target.buffers.values())
@@ -351,8 +354,8 @@ class Connection:
                 return [{"uuid": one, "total": device.shape.capacity} for one in device.shape.devices]
             case "use":
                 return device.use(request["devices"])
-            case "state":
-                return device.state(device.target(request["pid"])).name
+            case "states":
+                return list(map(device.state, request["pids"]))
             case "check":
                 return device.check(device.target(request["pid"]))
             case "lock":

@@ -31,8 +31,8 @@ class SimulatedDriver:
         answer = self._call("use", devices=list(devices))
         return [DeviceUse(one["uuid"], one["used"], one["total"], tuple(one["pids"])) for one in answer]
 
-    def state(self, pid: int) -> ProcessState:
-        return ProcessState[self._call("state", pid)]
+    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
+        return [None if one is None else ProcessState[one] for one in self._call("states", pids=list(pids))]
 
     def check(self, pid: int) -> Verdict:
         return Verdict(**self._call("check", pid))
@@ -50,6 +50,13 @@ class SimulatedDriver:
         self._call("unlock", pid)
 
     # --------------------------------------------------------------------------- for tests and demonstrations
+
+    def state(self, pid: int) -> ProcessState:
+        """Raises NoContext."""
+        (state,) = self.states([pid])
+        if state is None:
+            raise NoContext("state", pid, "it has no context on a device")
+        return state
 
     def fault(self, kind: FaultKind, *, job: str = "", pid: int = 0, times: int = -1, ms: int = 0) -> None:
         """Let the device have a fault; ``times`` -1: until `clear_faults`."""
