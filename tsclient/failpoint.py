@@ -9,6 +9,9 @@ kills itself (``kill``), stops itself (``stop``), sleeps so many milliseconds (`
 
 ``TIMESLICE_FAILPOINTS=@FOLDER``: points are armed while the program runs. One that has a file of its name in the folder
 does the action that is written there, once: the process that gets there first takes the file away.
+
+``TIMESLICE_FAILPOINTS=+FILE``: nothing is done at any point, and when each was passed is appended to the file, a line
+each: nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share, the process's id, the point's name.
 """
 
 from __future__ import annotations
@@ -48,11 +51,19 @@ def take(folder: Path, name: str) -> str | None:
     return parse(f"{name}={taken.read_text(encoding='ascii')}")[name]
 
 
+def note(file: int, name: str) -> None:
+    """Append when the point was passed: one write, so that lines of several processes do not mix."""
+    os.write(file, f"{time.monotonic_ns()} {os.getpid()} {name}\n".encode("ascii"))
+
+
 def _source(text: str) -> Callable[[str], str | None] | None:
     """Where to ask what a point is armed with; None: there are no points."""
     if text.startswith("@"):
         folder = Path(text[1:])
         return lambda name: take(folder, name)
+    if text.startswith("+"):
+        file = os.open(text[1:], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return lambda name: note(file, name)
     return parse(text).get if text else None
 
 

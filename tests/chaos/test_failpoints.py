@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +65,19 @@ def test_a_file_arms_a_point_once(module: ModuleType, tmp_path: Path, monkeypatc
         module.hit("a")
     module.hit("a")
     assert [one.name for one in tmp_path.iterdir()] == [".a"]
+
+
+@_BOTH
+def test_when_each_point_was_passed_is_noted(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_armed", module._source(f"+{tmp_path / 'passed'}"))
+    before = time.monotonic_ns()
+    module.hit("a")
+    module.hit("b")
+    lines = [line.split() for line in (tmp_path / "passed").read_text(encoding="ascii").splitlines()]
+    assert [(pid, name) for _, pid, name in lines] == [(str(os.getpid()), "a"), (str(os.getpid()), "b")]
+    assert before <= int(lines[0][0]) <= int(lines[1][0]) <= time.monotonic_ns()
 
 
 @_BOTH
