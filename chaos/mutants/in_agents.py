@@ -7,7 +7,8 @@ from chaos.mutants.catch import Chaos, Pytest
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
-_SWITCH, _WORKER, _AGENT = "nodeagent/switch.py", "nodeagent/worker.py", "nodeagent/agent.py"
+_SWITCH, _COMMIT = "nodeagent/switch.py", "nodeagent/commit.py"
+_WORKER, _AGENT = "nodeagent/worker.py", "nodeagent/agent.py"
 _TESTS = "tests/nodeagent"
 
 AGENTS: tuple[Mutant, ...] = (
@@ -43,11 +44,8 @@ AGENTS: tuple[Mutant, ...] = (
             Edit(
                 _SWITCH,
                 "Switch.prepare",
-                "        if refusal is not None:\n            return await self._refuse(course, refusal)\n"
                 '        hit("agent.prepare.locked")\n',
-                "        if refusal is not None:\n            return await self._refuse(course, refusal)\n"
-                "        self._seen = course\n"
-                '        hit("agent.prepare.locked")\n',
+                '        self._seen = course\n        hit("agent.prepare.locked")\n',
             ),
             Edit(
                 _SWITCH,
@@ -55,12 +53,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "course, refusal = await self._make_ready(order)",
                 "course, refusal = self._seen, None",
             ),
-            Edit(
-                _SWITCH,
-                "Switch.commit",
-                "course.scene = replace(course.scene, findings=await self._look(order))\n            # Rule 9",
-                "# Rule 9",
-            ),
+            Edit(_SWITCH, "Switch.commit", "if course.locked:", "if False:"),
         ),
         Pytest(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
         "The driver's word that the device is free (rule 8) keeps the other job off it.",
@@ -70,12 +63,17 @@ AGENTS: tuple[Mutant, ...] = (
         "The next job is restored without asking the driver whether the device is free.",
         (
             Edit(
-                _SWITCH,
-                "Switch._go_through",
-                "if failure := await self._verify_free(order, course):\n            return failure\n",
-                "course.scene = replace(course.scene, findings=await self._look(order))\n",
+                _COMMIT,
+                "Commit._go_through",
+                "if failure := await self._verify_free():\n            return failure\n",
+                "await self._look()\n",
             ),
-            Edit(_SWITCH, "Switch._go_through", "or plan.judge_free(course.scene, self._backend.baseline_bytes)", ""),
+            Edit(
+                _COMMIT,
+                "Commit._judge",
+                " or plan.judge_free(scene, self._steps.backend.baseline_bytes)",
+                "",
+            ),
         ),
         Pytest(f"{_TESTS}/test_failures.py::test_memory_that_is_not_freed_is_not_believed"),
         "It is looked at once more before the incoming job is unlocked (rule 13): that look is out here, too.",
@@ -121,7 +119,7 @@ AGENTS: tuple[Mutant, ...] = (
     Mutant(
         "saved-before-recorded",
         "Nothing of what is about to be saved is put into the ledger before.",
-        (Edit(_SWITCH, "Switch.commit", "await record(plan.processes(course.scene))\n", "pass\n"),),
+        (Edit(_WORKER, "Worker._commit", "if processes != now.records:", "if False:"),),
         Pytest(f"{_TESTS}/test_crashes.py::test_rule_9_what_is_saved_is_in_the_ledger_before"),
         "PREPARED wrote what was there then: only what has come since shows it.",
     ),

@@ -10,6 +10,7 @@ from chaos.mutants.mutant import Mutant
 _SESSION, _SEAT, _STREAM = "tsclient/session.py", "coordinator/serve/seat.py", "coordinator/serve/stream.py"
 _COMMANDS, _SWITCH, _PLAN = "coordinator/decide/commands.py", "nodeagent/switch.py", "nodeagent/plan.py"
 _DRIVEN, _HELPERS, _MEMORY = "nodeagent/backends/driven.py", "nodeagent/helpers.py", "nodeagent/hostmemory.py"
+_COMMIT = "nodeagent/commit.py"
 _NODE = "tests/nodeagent"
 
 
@@ -186,13 +187,8 @@ DEVICE_FAILURES: tuple[Mutant, ...] = (
         "slow-is-failed",
         "A copy that lasts longer than a second is taken for one that failed, whatever time was allowed.",
         (
-            Edit(_SWITCH, "Switch._save", '"save", course, order.left()', '"save", course, min(order.left(), 1.0)'),
-            Edit(
-                _SWITCH,
-                "Switch._restore",
-                '"restore", course, order.left()',
-                '"restore", course, min(order.left(), 1.0)',
-            ),
+            Edit(_COMMIT, "Commit._save", "self._order.left()", "min(self._order.left(), 1.0)"),
+            Edit(_COMMIT, "Commit._restore", "self._order.left()", "min(self._order.left(), 1.0)"),
         ),
         _failures("test_slow.py"),
     ),
@@ -249,7 +245,7 @@ DEVICE_FAILURES: tuple[Mutant, ...] = (
                 _DRIVEN,
                 "DrivenBackend._sort_out",
                 "                continue  # it only counts devices: nothing of it has to be moved\n",
-                '                state = "RUNNING"\n',
+                "                state = ProcessState.RUNNING\n",
             ),
         ),
         _failures("test_processes.py::test_d6_a_process_that_is_listed_and_has_no_context_is_left_alone"),
@@ -259,10 +255,10 @@ DEVICE_FAILURES: tuple[Mutant, ...] = (
         "What a job has started by itself is not looked for on the devices.",
         (
             Edit(
-                _DRIVEN,
-                "DrivenBackend._sort_out",
-                "for one in ours for pid in one.pids",
-                "for one in () for pid in one.pids",
+                "nodeagent/helper_main.py",
+                "Helper._make",
+                "there = {one for use in uses if",
+                "there = {one for use in () if",
             ),
         ),
         _failures("test_processes.py::test_d7_forked_children_go_and_come_with_their_job_and_a_loader_works_on"),

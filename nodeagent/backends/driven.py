@@ -100,8 +100,10 @@ class DrivenBackend:
         strangers: list[Process] = []
         for pid, state in states:
             process = known_here.get(pid) or procfs.process(pid)
-            if state is None or process is None:
-                continue  # it only counts devices: nothing of it has to be moved; or it has ended
+            if process is None:
+                continue
+            if state is None:
+                continue  # it only counts devices: nothing of it has to be moved
             job = owner(process, group, known, self._machine)
             if job is None:
                 strangers.append(process)
