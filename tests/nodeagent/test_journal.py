@@ -53,6 +53,39 @@ def test_the_highest_epoch_never_falls(path: Path) -> None:
     journal.close()
 
 
+def test_what_is_noted_is_on_the_disk_with_the_next_entry_of_any_group(path: Path) -> None:
+    journal = Journal(path)
+    journal.note("g", highest=3, reserved=5)
+    journal.note("h", highest=9)
+    assert journal.state.reserved_by_others("h") == 5, "it counts at once"
+    assert b'"group"' not in path.read_bytes(), "and a crash forgets it"
+    journal.update("h")
+    size = path.stat().st_size
+    journal.update("h", highest=9)
+    journal.flush()
+    assert path.stat().st_size == size, "nothing is owed any more"
+    journal.note("g", reserved=0)
+    journal.flush()
+    journal.close()
+    again = Journal(path).state
+    assert (again.group("g"), again.group("h").highest) == (GroupJournal(highest=3), 9)
+
+
+def test_what_was_noted_stays_owed_while_the_disk_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = Journal(path)
+    journal.note("g", highest=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(JournalUnwritable):
+            journal.flush()
+    journal.update("h", highest=1)
+    journal.close()
+    assert Journal(path).state.group("g").highest == 3
+
+
 def test_a_torn_last_entry_was_promised_to_nobody(path: Path) -> None:
     state = fill(path)
     whole = path.read_bytes()

@@ -51,9 +51,11 @@ async def test_locks_end_by_themselves_when_the_directive_cannot_be_confirmed(
 async def test_locks_stay_while_the_directive_is_confirmed(boss: Director) -> None:
     boss.start_agent()
     a = boss.node.workload("a").attach("SIM-0")
-    await boss.ask(PREPARE, 1, "b", allowed_ms=1000)
+    await boss.claim("SIM-0")
+    await boss.recorded(lambda record: record.of("a"))  # seen, so that the start of a helper takes no time of PREPARE's
+    assert (await boss.ask(PREPARE, 1, "b", allowed_ms=2000)).outcome is Outcome.PREPARED
     a.send("touch SIM-0 1")
-    for _ in range(15):  # 3 s: three times what an unconfirmed lock would last
+    for _ in range(22):  # 4.4 s: twice what an unconfirmed lock would last
         assert a.blocked()
     assert boss.node.driver.state(a.pid) is ProcessState.LOCKED
     assert (await boss.ask(RELEASE, 1, "a")).outcome is Outcome.RELEASED

@@ -63,3 +63,15 @@ async def test_rule_7_an_answer_is_final(store: NodeStore) -> None:
     assert await store.acknowledge(GROUP, first, None, 0) == (Written.DONE, revision)
     second = Ack(directive_revision=told, epoch=1, incarnation=incarnation, outcome=Outcome.REFUSED)
     assert await store.acknowledge(GROUP, second, None, 0) == (Written.ALREADY_ANSWERED, revision)
+
+
+async def test_a_record_that_is_written_says_that_the_directive_was_in_force(store: NodeStore) -> None:
+    """COMMIT goes by it instead of a read: what is there already under another directive is not enough."""
+    incarnation, old = await _register(store), await _tell(store, 1)
+    done, revision = await store.record(GROUP, Processes(), directive=old, incarnation=incarnation, seen=0)
+    assert done is Written.DONE
+    again = await store.record(GROUP, Processes(), directive=old, incarnation=incarnation, seen=0)
+    assert again == (Written.DONE, revision), "sent twice, it is written once"
+    await _tell(store, 2)
+    late, _ = await store.record(GROUP, Processes(), directive=old, incarnation=incarnation, seen=0)
+    assert late is Written.DIRECTIVE_CHANGED
