@@ -76,7 +76,7 @@ FULL = Settings(
     groups=(1, 10, 100, 1000), load_processes=4, windows=2, window_seconds=3.0,
     waiters=(10, 100, 1000, 10_000), ttl=60.0, channels=8, quiet_seconds=20.0, crowd_seconds=6.0,
     replicas=(1, 3, 5), starts=5,
-    duty=((2, 0.3), (2, 0.6), (3, 0.3), (3, 0.45), (4, 0.3), (4, 0.6)), duty_busy=1.0, duty_switch=0.2,
-    duty_seconds=30.0,
+    duty=((2, 0.3), (2, 0.6), (3, 0.3), (3, 0.45), (4, 0.3), (4, 0.6)), duty_busy=2.0, duty_switch=0.4,
+    duty_seconds=45.0,
     slow_seconds=60.0, slow_rounds=1,
 )  # fmt: skip
