@@ -7,7 +7,6 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import grpc.aio
@@ -48,6 +47,7 @@ class Transport:
         self._why_hung_up = ""
         self._outgoing: asyncio.Queue[coordinator_pb2.SessionRequest] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._main_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -71,21 +71,25 @@ class Transport:
 
     def arm(self, at: float) -> None:
         """Have `tick` called at that time (boot-time clock, s); this replaces what was armed before."""
+        if at == self._timer_at:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._timer_at = at
         if at < math.inf:
-            self._timer = self._loop.call_later(max(0.0, at - boottime()), self._guarded, self._listener.tick)
+            self._timer = self._loop.call_later(max(0.0, at - boottime()), self._tick)
 
     def stop(self) -> None:
         self._stopping.set()
 
     # ------------------------------------------------------------ its own
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _tick(self) -> None:
         """After a fault in a step the session cannot be trusted any more."""
+        self._timer, self._timer_at = None, math.inf
         try:
-            step()
+            self._listener.tick()
         except Exception as error:  # noqa: BLE001 - nobody else would tell those who wait
             self._crash(error)
 
