@@ -90,10 +90,12 @@ def _run(arguments: argparse.Namespace) -> int:
         for one in measure(bench, settings, arguments.parts or PARTS):
             found.append(one)
             print("\n".join(("", *report.table(one.rows), *one.notes)), flush=True)
+            if arguments.json is not None:  # after each part: what comes later may fail
+                said = {**dataclasses.asdict(settings), "fsync": arguments.fsync}
+                arguments.json.parent.mkdir(parents=True, exist_ok=True)
+                text = report.to_json(machine, said, found, time.monotonic() - began)
+                arguments.json.write_text(text, encoding="utf-8")
     print("\n".join(("", *report.checks(found), f"{time.monotonic() - began:.0f} s")))
-    if arguments.json is not None:
-        said = {**dataclasses.asdict(settings), "fsync": arguments.fsync}
-        arguments.json.write_text(report.to_json(machine, said, found, time.monotonic() - began), encoding="utf-8")
     broken = [check for one in found for check in one.checks if not check.holds]
     return 1 if arguments.strict and broken else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.simulation FILE``: the first limit of a large system, by the costs in a run's JSON."""
+"""``python -m bench.simulation FILE …``: the first limit of a large system, by the costs in a run's JSON."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _HEAD = ("nodes", "groups", "sessions", "hand-offs/s", "beats/s", "replica", "et
 def main() -> int:
     """The exit status: 2 where the run has not measured enough."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulation", description=__doc__)
-    parser.add_argument("run", type=Path, metavar="FILE", help="of `python -m bench run --json FILE`")
+    said = "of `python -m bench run --json FILE`; several where the parts were measured one by one"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="FILE", help=said)
     for field in dataclasses.fields(Size):
         kind = int if field.type == "int" else float
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default, help="%(default)s")
     arguments = parser.parse_args()
     try:
-        costs = costs_from(json.loads(arguments.run.read_text(encoding="utf-8")))
+        costs = costs_from([json.loads(path.read_text(encoding="utf-8")) for path in arguments.runs])
     except CostsMissing as error:
-        print(f"{arguments.run} lacks {error}", file=sys.stderr)
+        print(f"{', '.join(map(str, arguments.runs))}: there is no {error}", file=sys.stderr)
         return 2
     size = Size(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(Size)})
     for field in dataclasses.fields(costs):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ _MINUTE = 60.0
 
 
 class CostsMissing(Exception):
-    """The run has not measured what is needed: run all of parts d, f, g and h."""
+    """What is needed was not measured: run parts d, f, g and h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,17 @@ class Costs:
     writes: float
 
 
-def costs_from(run: Mapping[str, Any]) -> Costs:
-    """Raises CostsMissing."""
-    rows = [(row["part"], row["name"], row["figures"]) for row in run["rows"]]
+def costs_from(runs: Sequence[Mapping[str, Any]]) -> Costs:
+    """Out of one run, or of several on one machine that have measured different parts. Raises CostsMissing."""
+    rows = [(row["part"], row["name"], row["figures"]) for run in runs for row in run["rows"]]
     groups = _last(rows, "f", "system")
     crowd = _last(rows, "g", "")
     replicas = [figures["replicas_cpu_ms"] for part, _, figures in rows if part == "h"]
     counts = [int(name.split()[0]) for part, name, _ in rows if part == "h"]
     if len(replicas) < 2:
         raise CostsMissing("part h with at least two numbers of replicas")
-    ttl = float(run["settings"]["ttl"])
+    waited = next(run for run in runs if any(row["part"] == "g" for row in run["rows"]))
+    ttl = float(waited["settings"]["ttl"])
     beats = _BEATS_IN_TTL * _MINUTE / ttl  # of one session, a minute
     more = (replicas[-1] - replicas[0]) / (counts[-1] - counts[0])
     return Costs(

@@ -63,9 +63,12 @@ def test_the_costs_are_those_of_the_largest_sizes_that_were_measured() -> None:
         {"part": "h", "name": "1 replica", "figures": {"replicas_cpu_ms": 4.0}},
         {"part": "h", "name": "3 replicas", "figures": {"replicas_cpu_ms": 6.0}},
     ]
-    found = costs_from({"rows": rows, "settings": {"ttl": 60.0}})
+    settings = {"ttl": 60.0}
+    others = {"rows": [row for row in rows if row["part"] == "g"], "settings": settings}
+    first = {"rows": [row for row in rows if row["part"] != "g"], "settings": {"ttl": 1.0}}
+    found = costs_from([first, others])
     assert (found.replica, found.watcher, found.etcd, found.agent) == (0.004, 0.001, 0.002, 0.003)
     assert found.beat_replica == pytest.approx(0.0004)  # three beats a minute
     assert found.hand_off == 0.020
     with pytest.raises(CostsMissing, match="part g"):
-        costs_from({"rows": [row for row in rows if row["part"] != "g"], "settings": {"ttl": 60.0}})
+        costs_from([first])
