@@ -19,8 +19,8 @@ from coordinator.serve.seat import PROGRESS_EVERY
 PERIOD = 0.1
 """Seconds between two rounds, as long as there is something to tell."""
 
-ROUND = 20
-"""Waiters that are told in one round: 200 a second, a few hundredths of what a replica can do."""
+ROUND = 10
+"""Waiters that are told in one round: 100 a second, a few hundredths of what a replica can do."""
 
 Callback = Callable[[], None]
 

@@ -18,6 +18,11 @@ class Tokens:
         self._token: str | None = None
         self._one_login = asyncio.Lock()
 
+    @property
+    def known(self) -> str | None:
+        """The token in use, empty where none is to be sent; None where a login comes first."""
+        return "" if self._login is None else self._token
+
     async def current(self) -> str:
         """The token in use, after a login where there is none; empty where none is to be sent.
 

@@ -188,6 +188,9 @@ class Transport:
                 raise
 
     async def _token(self, deadline: float) -> str:
+        known = self._tokens.known
+        if known is not None:
+            return known
         try:
             async with asyncio.timeout(max(0.0, deadline - self.clock())):
                 return await self._tokens.current()
@@ -261,6 +264,9 @@ class Transport:
         await self._endpoints.close()
 
 
+_LEADER = (("hasleader", "true"),)
+
+
 def _metadata(token: str, leader: bool) -> tuple[tuple[str, str], ...]:
-    metadata: tuple[tuple[str, str], ...] = (("hasleader", "true"),) if leader else ()
+    metadata: tuple[tuple[str, str], ...] = _LEADER if leader else ()
     return (*metadata, ("token", token)) if token else metadata
