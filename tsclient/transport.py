@@ -19,6 +19,8 @@ from tsclient.endpoints import Rotation
 from tsclient.errors import TimesliceError, Unavailable
 from tsclient.settings import Settings
 
+SETTLED = 1.0  # s from a replica's greeting until it counts as one that works
+
 _log = logging.getLogger("tsclient")
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[coordinator_pb2.SessionRequest, coordinator_pb2.SessionEvent]"
@@ -45,6 +47,7 @@ class Transport:
         self._stopping = asyncio.Event()
         self._hung_up = asyncio.Event()
         self._why_hung_up = ""
+        self._greeted = math.inf
         self._outgoing: asyncio.Queue[coordinator_pb2.SessionRequest] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -66,8 +69,8 @@ class Transport:
         self._hung_up.set()
 
     def worked(self) -> None:
-        """The replica has greeted: the next failure is a first one again."""
-        self._rotation.worked()
+        """The replica has greeted. If the stream lasts, the next failure is a first one again."""
+        self._greeted = boottime()
 
     def arm(self, at: float) -> None:
         """Have `tick` called at that time (boot-time clock, s); this replaces what was armed before."""
@@ -114,7 +117,11 @@ class Transport:
                     await asyncio.wait({stopping}, timeout=delay)
                 if self._stopping.is_set():
                     return
+                self._greeted = math.inf
                 error = await self._stream(endpoint, stopping)
+                # One that ends as soon as it is used would else be opened again and again, without a pause.
+                if boottime() - self._greeted >= SETTLED:
+                    self._rotation.worked()
                 _log.debug("the stream to %s has ended: %s", endpoint, error)
                 if not self._stopping.is_set():
                     self._listener.disconnected(error)
