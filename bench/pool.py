@@ -47,10 +47,8 @@ class InProcessPool(HelperPool):
                 return ""
             case "devices":
                 return [[uuid, CAPACITY] for uuid in self.devices]
-            case "use":
-                return [self._use(uuid) for uuid in arguments["devices"]]
-            case "states":
-                return [state.name if (state := self._states.get(one)) else None for one in arguments["pids"]]
+            case "look":
+                return self._look(**arguments)
             case "check":
                 return ["", _BYTES]
             case "lock":
@@ -79,6 +77,12 @@ class InProcessPool(HelperPool):
     async def _copy(self, pid: int) -> None:
         if cost := self.cost.get(self._places[pid], 0.0):
             await asyncio.sleep(cost / 2)
+
+    def _look(self, devices: Sequence[str], of: Sequence[str], pids: Sequence[int]) -> object:
+        """The account of ``devices``, and the states of ``pids`` and of all that is on ``of``."""
+        here = {pid for pid, device in self._places.items() if device in of} | set(pids)
+        states = [(pid, state.name if (state := self._states.get(pid)) else None) for pid in sorted(here)]
+        return [[self._use(uuid) for uuid in devices], states]
 
     def _use(self, uuid: str) -> list[object]:
         pids = [
