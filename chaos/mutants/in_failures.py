@@ -7,7 +7,7 @@ from chaos.mutants.catch import Pytest
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
-_SESSION, _SEAT, _STREAM = "tsclient/session.py", "coordinator/serve/seat.py", "coordinator/serve/stream.py"
+_STREAM = "coordinator/serve/stream.py"
 _COMMANDS, _SWITCH, _PLAN = "coordinator/decide/commands.py", "nodeagent/switch.py", "nodeagent/plan.py"
 _DRIVEN, _HELPERS, _MEMORY = "nodeagent/backends/driven.py", "nodeagent/helpers.py", "nodeagent/hostmemory.py"
 _COMMIT = "nodeagent/commit.py"
@@ -138,14 +138,7 @@ STORE_FAILURES: tuple[Mutant, ...] = (
     Mutant(
         "asked-while-away-is-forgotten",
         "What was asked for while there was no stream, or on one that broke, is not asked for on the next.",
-        (
-            Edit(
-                _SESSION,
-                "Session.disconnected",
-                "self._put(replace(entry, sent=False))",
-                "self._put(replace(entry, sent=True))",
-            ),
-        ),
+        (Edit("tsclient/entry.py", "Entry.off_stream", "sent=False", "sent=True"),),
         Pytest("tests/tsclient/test_session.py"),
         fast=True,
     ),

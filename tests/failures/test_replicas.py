@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from coordinator.decide import Decision, GroupView
 from coordinator.serve.server import CoordinatorServer
+from ledger.etcd.txn import Compare
 from ledger.records import Phase, TicketState
 from tests.coordinator.serve.world import WITHIN, World, state_of, until_seen
 from timeslice_proto.v1 import coordinator_pb2 as pb
@@ -24,13 +26,15 @@ class Asleep:
         self._write = replica.engine.write
         monkeypatch.setattr(replica.engine, "write", self.write)
 
-    async def write(self, view: GroupView, decision: Decision, deadline: float) -> int | None:
+    async def write(
+        self, view: GroupView, decision: Decision, deadline: float, *guards: Sequence[Compare]
+    ) -> int | None:
         if self.fell.is_set():
-            return await self._write(view, decision, deadline)
+            return await self._write(view, decision, deadline, *guards)
         self.decided = decision
         self.fell.set()
         await self.wake.wait()
-        wrote = await self._write(view, decision, deadline + WITHIN)
+        wrote = await self._write(view, decision, deadline + WITHIN, *guards)
         self.wrote.set_result(wrote)
         return wrote
 
