@@ -80,14 +80,15 @@ class InProcessPool(HelperPool):
 
     def _look(self, devices: Sequence[str], of: Sequence[str], pids: Sequence[int]) -> object:
         """The account of ``devices``, and the states of ``pids`` and of all that is on ``of``."""
-        here = {pid for pid, device in self._places.items() if device in of} | set(pids)
-        states = [(pid, state.name if (state := self._states.get(pid)) else None) for pid in sorted(here)]
-        return [[self._use(uuid) for uuid in devices], states]
+        there = {pid for uuid in of for pid in self._on(uuid)}
+        states = [(pid, state.name if (state := self._states.get(pid)) else None) for pid in sorted({*there, *pids})]
+        accounts = [[uuid, _BYTES * len(here), CAPACITY, here] for uuid in devices for here in [self._on(uuid)]]
+        return [accounts, states]
 
-    def _use(self, uuid: str) -> list[object]:
-        pids = [
+    def _on(self, uuid: str) -> list[int]:
+        """The processes whose state is on the device now."""
+        return [
             pid
             for pid, device in self._places.items()
             if device == uuid and self._states[pid] is not ProcessState.PARKED
         ]
-        return [uuid, _BYTES * len(pids), CAPACITY, pids]
