@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from chaos.checkers import Violation
-from chaos.observer import Observer, Seen
+from chaos.observer import Observer
 from chaos.processes import ProcessTrouble
 from chaos.scenarios.contention import contending, move_all, rest_all, their_hand_offs, wait_served, wait_turns
-from chaos.scenarios.handoffs import Delays, HandOff, percentile
+from chaos.scenarios.handoffs import Delays, HandOff, percentile, percentiles
 from chaos.scenarios.scenario import WITHIN, Figures, Run, Scenario, judged
-from chaos.scenarios.switches import MOVING, switches, turn_at
+from chaos.scenarios.switches import MOVING, phase_took, switches, turn_at
 from chaos.serving import serving
 from chaos.world import World
 from ledger.records import Phase
@@ -33,7 +33,7 @@ _TRIES = 4
 _ENOUGH = 50
 """Faults from which on a percentile says something, so that it is held against its bound."""
 
-_RECENT = 20
+_PHASES = (Phase.PREPARING, Phase.COMMITTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ def _failover(run: Run, harm: Harm) -> tuple[list[str], list[Violation]]:
         try:
             wait_turns(world, _QUIET_TURNS)
             while len(_struck(world, hits)) < run.count and len(hits) < run.count * _TRIES and not run.over:
-                hits.append(_hit(world, eyes, harm, random))
-                struck = _struck(world, hits[-1:])
-                run.say(str(struck[0]) if struck else f"{hits[-1].replica} outside a switch: does not count")
+                hit = _hit(world, eyes, harm, random)
+                struck = _struck(world, [hit])
+                run.say(str(struck[0]) if struck else f"{hit.replica} outside a switch: does not count")
                 move_all(world)
+                wait_turns(world, 1)
+                hits.append(replace(hit, over=time.monotonic_ns()))  # sessions that open are no quiet time either
                 wait_turns(world, _QUIET_TURNS)
             rest_all(world)
         except (ProcessTrouble, TimeoutError) as error:
@@ -103,23 +105,19 @@ def _failover(run: Run, harm: Harm) -> tuple[list[str], list[Violation]]:
 
 
 def _hit(world: World, eyes: Observer, harm: Harm, random: Random) -> Hit:
-    """One fault after the next switch has begun; returns when it is undone and each job has had a turn since."""
+    """One fault in a phase of the next switch; returns when it is undone and each job has had a turn since."""
     now = serving(world)
-    typical = percentile([one.took for one in their_hand_offs(world)][-_RECENT:], 50)
+    phase = random.choice(_PHASES)
+    typical = phase_took(world.history(), phase)
     seen = eyes.seen
-    eyes.wait_for(_begins, WITHIN, after=seen[-1].revision)
-    # The square: early moments more often, since PREPARE is the shorter of the phases.
-    time.sleep(random.random() ** 2 * typical)
+    eyes.wait_for(lambda one: one.turn is not None and one.turn.phase is phase, WITHIN, after=seen[-1].revision)
+    time.sleep(random.random() * typical)
     at = time.monotonic_ns()
     harm.do(world, now.first)
     wait_served(world, at)
     # Not before: on one machine a replica that starts slows down what is measured.
     harm.undo(world, now.first)
     return Hit(at, time.monotonic_ns(), now.first, now.of(now.first))
-
-
-def _begins(seen: Seen) -> bool:
-    return seen.turn is not None and seen.turn.phase is Phase.PREPARING
 
 
 def _struck(world: World, hits: list[Hit]) -> list[Struck]:
@@ -134,8 +132,9 @@ def _struck(world: World, hits: list[Hit]) -> list[Struck]:
 
 
 def _result(run: Run, world: World, harm: Harm, hits: list[Hit]) -> tuple[list[str], list[Violation]]:
-    struck = _struck(world, hits)
-    quiet = [one for one in their_hand_offs(world) if not any(one.touches(hit.at, hit.over) for hit in hits)]
+    struck, every = _struck(world, hits), their_hand_offs(world)
+    touched = [one for one in every if any(one.touches(hit.at, hit.over) for hit in hits)]
+    quiet = [one for one in every if one not in touched]
     delays = Delays.of(quiet, [one.hand_off for one in struck])
     phases = Counter(one.phase.name for one in struck)
     run.note(Figures(len(switches(world.history())), len(hits), phases, delays.added))
@@ -145,6 +144,7 @@ def _result(run: Run, world: World, harm: Harm, hits: list[Hit]) -> tuple[list[s
         f"acting replicas {harm.what} in a switch: {len(struck)} ({by_phase}), of {len(hits)} in all",
         f"of these had the next job's session, too: {served}",
         *delays.facts(f"one {harm.what}"),
+        f"all until it was back, also later ones: {percentiles([one.took for one in touched])}",
     ]
     missed = []
     if len(struck) < run.count and not run.over:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chaos.checkers import Violation
 from chaos.processes import ProcessTrouble
@@ -23,11 +23,12 @@ _ENOUGH = 50
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """It was told to end, it had ended, and another served in its place. ns of CLOCK_MONOTONIC."""
+    """It was told to end, it had ended, another served in its place, and all was quiet again. ns of CLOCK_MONOTONIC."""
 
     told: int
     ended: int
     serves: int
+    quiet: int
 
 
 def _rolling_restart(run: Run) -> tuple[list[str], list[Violation]]:
@@ -39,11 +40,12 @@ def _rolling_restart(run: Run) -> tuple[list[str], list[Violation]]:
             wait_turns(world, 1)
             while len(restarts) < run.count and not run.over:
                 name = names[len(restarts) % len(names)]
-                restarts.append(_restart(world, name))
-                leaves = (restarts[-1].ended - restarts[-1].told) / 1e9
-                run.say(f"{name}: ended {leaves:.2f} s after it was told, serves again")
+                restart = _restart(world, name)
+                run.say(f"{name}: ended {(restart.ended - restart.told) / 1e9:.2f} s after it was told, serves again")
                 if name == names[-1]:
                     move_all(world)  # else all would stay at the replica that was restarted first
+                    wait_turns(world, 1)
+                restarts.append(replace(restart, quiet=time.monotonic_ns()))
                 wait_turns(world, 1)
             rest_all(world)
         except (ProcessTrouble, TimeoutError) as error:
@@ -58,13 +60,14 @@ def _restart(world: World, name: str) -> Restart:
     world.stop(name)
     ended = time.monotonic_ns()
     world.restart(name)
-    return Restart(told, ended, time.monotonic_ns())
+    serves = time.monotonic_ns()
+    return Restart(told, ended, serves, serves)
 
 
 def _result(run: Run, world: World, restarts: list[Restart]) -> tuple[list[str], list[Violation]]:
     every = their_hand_offs(world)
-    quiet = [one for one in every if not any(one.touches(restart.told, restart.serves) for restart in restarts)]
-    leaving = [one for one in every if any(one.touches(restart.told, restart.ended) for restart in restarts)]
+    quiet = [one for one in every if not any(one.touches(part.told, part.quiet) for part in restarts)]
+    leaving = [one for one in every if any(one.touches(part.told, part.ended) for part in restarts)]
     starting = [
         one for one in every if one not in leaving and any(one.touches(part.ended, part.serves) for part in restarts)
     ]
