@@ -23,7 +23,7 @@ from chaos.crowd import PASSER_BY, Crowd
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
 from chaos.failpoints.registry import POINTS, Party, Point, Traffic
-from chaos.faults.signals import any_agent, any_replica
+from chaos.faults.signals import any_agent
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
 from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
@@ -38,6 +38,7 @@ _RHYTHM = Rhythm(busy=0.1, idle=0.05, kernel=0.05)
 _LOOK_SECONDS = 0.02
 _DEATH_SECONDS = 10.0
 _HIT_SECONDS = 30.0
+_MOVE_SECONDS = 5.0
 _OWN_PROCESS = frozenset({Party.REPLICA, Party.AGENT, Party.ANY})
 """Parties that the world starts, and has to start again."""
 
@@ -113,12 +114,13 @@ class Walk:
         fresh.write_text("kill", encoding="ascii")
         fresh.rename(self._folder / point.name)
 
-    def _wait_hit(self, point: Point) -> bool:
-        limit = time.monotonic() + _HIT_SECONDS
+    def _wait_hit(self, point: Point, within: float = _HIT_SECONDS, *, disarm: bool = True) -> bool:
+        limit = time.monotonic() + within
         armed, taken = self._folder / point.name, self._folder / f".{point.name}"
         while not taken.exists():
             if time.monotonic() > limit:
-                armed.unlink(missing_ok=True)
+                if disarm:
+                    armed.unlink(missing_ok=True)
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
@@ -139,7 +141,7 @@ class Walk:
         world = self._world
         match point.traffic:
             case Traffic.RESUME:
-                self._restart(any_replica(world, self._random))
+                self._move_clients(point)
             case Traffic.START:
                 self._restart(any_agent(world, self._random))
             case Traffic.REGISTRATION:
@@ -173,6 +175,13 @@ class Walk:
     def _wait_turns(self, since: int, what: str) -> None:
         for name in _JOBS:
             self._world.jobs[name].wait_for(lambda lines: any(_after(line, since) for line in lines), WITHIN, what)
+
+    def _move_clients(self, point: Point) -> None:
+        """Kill one replica after the other, until a client of one has gone on with another."""
+        for index in self._random.sample(range(len(self._world.endpoints)), len(self._world.endpoints)):
+            self._restart(f"replica{index}")
+            if self._wait_hit(point, _MOVE_SECONDS, disarm=False):
+                return
 
     def _restart(self, name: str) -> None:
         self._world.kill(name)
