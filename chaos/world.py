@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import grpc
 
@@ -31,6 +31,7 @@ from chaos.apart import Namespace
 from chaos.dev.job import Rhythm
 from chaos.jobs import JobProcess
 from chaos.marks import Mark
+from chaos.members import Member, Named
 from chaos.processes import Child, wait_all_ready
 from chaos.proxy import Link
 from ledger.embedded import EtcdCluster
@@ -71,41 +72,6 @@ class Node:
     devices: tuple[str, ...]
     socket: Path
     log: Path
-
-
-class Named(Protocol):
-    """What `World` can do to each of its processes, by name."""
-
-    @property
-    def pid(self) -> int | None: ...
-    def kill(self) -> None: ...
-    def end(self, number: signal.Signals, within: float) -> None: ...
-    def freeze(self) -> None: ...
-    def thaw(self) -> None: ...
-
-
-class _Member:
-    """A member of the etcd cluster, seen as the other processes are."""
-
-    def __init__(self, cluster: EtcdCluster, index: int) -> None:
-        self.index, self._cluster, self._member = index, cluster, cluster.members[index]
-
-    @property
-    def pid(self) -> int | None:
-        return self._member.pid
-
-    def kill(self) -> None:
-        self._cluster.kill(self.index)
-
-    def end(self, number: signal.Signals, within: float) -> None:
-        del within  # the cluster has its own limit
-        self._member.end(number)
-
-    def freeze(self) -> None:
-        self._cluster.freeze(self.index)
-
-    def thaw(self) -> None:
-        self._cluster.thaw(self.index)
 
 
 class World:
@@ -286,13 +252,13 @@ class World:
             named.start()
             if wait:
                 named.wait_ready(READY_SECONDS)
-        elif isinstance(named, _Member):
+        elif isinstance(named, Member):
             self.etcd.restart(named.index, wait=wait)
 
     def _named(self, name: str) -> Named:
         for index, member in enumerate(self.etcd.members):
             if member.name == name:
-                return _Member(self.etcd, index)
+                return Member(self.etcd, index)
         return self._children[name]
 
     def _child(self, name: str, command: Sequence[str], ready: str) -> Child:
