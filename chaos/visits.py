@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import grpc
 import grpc.aio
 
 from timeslice_proto.v1 import coordinator_pb2 as pb
@@ -21,6 +22,8 @@ from tsclient.identity import this_process
 
 _TTL, _TTL_OF_LEAVERS = 10.0, 2.0
 _WITHIN = 60.0
+_ELSEWHERE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED})
+"""Answers after which a client goes on at another replica."""
 
 
 class Way(enum.Enum):
@@ -42,6 +45,10 @@ class VisitFailed(Exception):
     """The coordinator answered something else than what was to come."""
 
 
+class SentAway(Exception):
+    """The replica could not go on in time, as a slow store has it: a client would go on at another one."""
+
+
 class _Stream:
     """A session's stream, read until what is waited for has come."""
 
@@ -49,11 +56,11 @@ class _Stream:
         self._call = call
 
     async def send(self, **request: Any) -> None:
-        """Raises VisitFailed if the stream has ended."""
+        """Raises SentAway if the stream has ended."""
         try:
             await self._call.write(pb.SessionRequest(**request))
         except asyncio.InvalidStateError as error:
-            raise VisitFailed(f"the stream ended: {await self._call.code()}, {await self._call.details()}") from error
+            raise SentAway(f"the stream ended: {await self._call.code()}, {await self._call.details()}") from error
 
     async def wait(self, kind: str) -> Any:
         """Raises VisitFailed if the stream ends, or a request is refused, before it."""
@@ -61,13 +68,24 @@ class _Stream:
             came = event.WhichOneof("event")
             if came == kind:
                 return getattr(event, kind)
+            if came == "lost" and event.lost.sequence == 0:
+                raise SentAway("the session has ended: its beats were late")
             if came in ("refused", "lost", "go_away"):
                 raise VisitFailed(f"{came} before {kind}: {getattr(event, came)}")
         raise VisitFailed(f"the stream ended before {kind}: {await self._call.code()}")
 
 
 async def visit(endpoint: str, group: str, job: str, way: Way) -> None:
-    """One session. Raises VisitFailed, grpc.RpcError, or TimeoutError after 60 s."""
+    """One session. Raises VisitFailed, SentAway, grpc.RpcError, or TimeoutError after 60 s."""
+    try:
+        await _visit(endpoint, group, job, way)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in _ELSEWHERE:
+            raise SentAway(str(error.details())) from error
+        raise
+
+
+async def _visit(endpoint: str, group: str, job: str, way: Way) -> None:
     ttl = _TTL_OF_LEAVERS if way.leaves else _TTL
     async with asyncio.timeout(_WITHIN), _stream(endpoint) as stream:
         await stream.send(open=pb.OpenRequest(process=this_process(), ttl_ms=int(ttl * 1000)))

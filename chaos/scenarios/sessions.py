@@ -23,7 +23,7 @@ from chaos.checkers import Violation
 from chaos.processes import Child, ProcessTrouble
 from chaos.scenarios.scenario import WITHIN, Figures, Run, Scenario, judged, observer
 from chaos.usage import Sample, Sampler, growth, leases
-from chaos.visits import VisitFailed, Way, visit
+from chaos.visits import SentAway, VisitFailed, Way, visit
 from chaos.world import World
 from ledger.etcd import EtcdClient
 from ledger.keys import DEFAULT_PREFIX, Keys
@@ -39,6 +39,9 @@ _ENOUGH = 2_000
 
 _SPARE_DESCRIPTORS = 8
 """By which the end may differ from the beginning: connections that are just being closed."""
+
+_SENT_AWAY = 0.01
+"""Part of the sessions that may be told to go on at another replica: these visitors do not."""
 
 _AT_ONCE = 16
 _REAL_EVERY = 100
@@ -74,6 +77,7 @@ class _Crowd:
     opened: int = 0
     ways: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)  # jobs whose tickets may go without a grant
+    sent_away: int = 0
     failures: list[str] = field(default_factory=list)
 
     async def come_and_go(self) -> None:
@@ -102,6 +106,9 @@ class _Crowd:
             else:
                 await visit(endpoint, self.world.group, job, way)
                 self.ways[way.value] += 1
+        except SentAway:
+            self.gone.add(job)
+            self.sent_away += 1
         except (VisitFailed, TimeoutError, grpc.RpcError, ProcessTrouble) as error:
             self.failures.append(f"{job} ({way.value}): {error!r}")
         finally:
@@ -168,6 +175,8 @@ def _sessions(run: Run) -> tuple[list[str], list[Violation]]:
         own, grown = _grown(sampler.samples)
         facts, violations = judged(world, eyes, excused=tuple(crowd.gone))
         run.note(Figures(faults=crowd.opened, hits=crowd.ways))
+    if crowd.sent_away > crowd.opened * _SENT_AWAY:
+        found.append(Violation("sessions come and go", f"{crowd.sent_away} of {crowd.opened} were sent away"))
     left = sorted(key.decode() for key in after.keys - before.keys - _MAY_STAY)
     if left or after.leases > before.leases:
         what = f"{after.leases - before.leases} leases and {len(left)} keys are left: {', '.join(left[:5])}"
@@ -175,6 +184,7 @@ def _sessions(run: Run) -> tuple[list[str], list[Violation]]:
     if crowd.opened < run.count and not (run.stop is not None and run.stop.is_set()):
         found.append(Violation("the scenario itself", f"{crowd.opened} of {run.count} sessions came about in time"))
     ways = [f"  {count} {way}" for way, count in crowd.ways.most_common()]
+    ways += [f"  {crowd.sent_away} sent to another replica, since etcd was slow"] if crowd.sent_away else []
     kept = (
         f"etcd: {len(before.keys)} keys and {before.leases} leases before, {len(after.keys)} and {after.leases} after"
     )
