@@ -125,7 +125,8 @@ class _Picture:
             at = self.begin + (self.end - self.begin) * tick // ticks
             x = self._x(at)
             parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height}"/>')
-            said = f"{(at - self.begin) / 1e6:,.3g} ms"
+            ms = (at - self.begin) / 1e6
+            said = f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
             parts.append(f'<text class="dim" x="{x:.1f}" y="16" text-anchor="middle">{said}</text>')
         names = (f'<text x="0" y="{self._y(client) + 13}">{escape(client)}</text>' for client in self.rows)
         return [*parts, *names]
