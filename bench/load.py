@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+import grpc
 import grpc.aio
 
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc, records_pb2
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     Call = grpc.aio.StreamStreamCall[Request, Event]
 
 _BEATS_IN_TTL = 3
+_RESUMES, _PAUSE = 20, 0.5
+"""How often in a row a stream may break, and seconds until the next."""
+
 _OPENING = 32
 """Sessions that are being opened at a time."""
 
@@ -47,6 +51,7 @@ class Window:
         latencies: of each hand-off, from sending the yield until the next one's grant is here, seconds.
         sent, received: messages.
         sent_bytes, received_bytes: of their protobuf form.
+        resumed: streams that broke and were followed by another.
     """
 
     seconds: float = 0.0
@@ -55,6 +60,7 @@ class Window:
     received: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    resumed: int = 0
 
 
 @dataclass(slots=True)
@@ -132,7 +138,7 @@ def _must_go_on(task: asyncio.Task[None]) -> None:
 
 
 class _Session:
-    """One job in one group: it waits for the turn, has it, and asks again.
+    """One job in one group: it waits for the turn, has it, and asks again. A stream that breaks is resumed.
 
     Attributes:
         placed: it has the turn or a place in the queue.
@@ -141,52 +147,79 @@ class _Session:
     def __init__(self, load: _Load, channel: grpc.aio.Channel, group: _Group, job: str) -> None:
         self.placed = asyncio.Event()
         self._load, self._channel, self._group, self._job = load, channel, group, job
+        self._opened = coordinator_pb2.Opened()
         self._sequence = 0
         self._writing = asyncio.Lock()
-        self._beats: asyncio.Task[None] | None = None
+        self._call: Call | None = None
+        self._asked: Request | None = None  # what is not answered yet
+        self._turn: coordinator_pb2.HeldTurn | None = None
 
     async def run(self) -> None:
-        stub = cast("coordinator_pb2_grpc.CoordinatorAsyncStub", coordinator_pb2_grpc.CoordinatorStub(self._channel))
-        call = stub.Session()
+        """Never returns. Raises ConnectionError where its session or turn is lost, or no stream can be had."""
         process = records_pb2.Process(boot_id="bench", pid=1, start_time=1)
         open_ = coordinator_pb2.OpenRequest(process=process, ttl_ms=round(self._load.ttl * 1000))
-        await self._send(call, Request(open=open_))
-        await self._until(call, "opened")
-        self._beats = asyncio.create_task(self._beat(call))
-        self._beats.add_done_callback(_must_go_on)
+        self._connect()
+        self._opened = (await self._ask(Request(open=open_), "opened")).opened
+        beats = asyncio.create_task(self._beat())
+        beats.add_done_callback(_must_go_on)
         while True:
             self._sequence += 1
             acquire = coordinator_pb2.AcquireRequest(sequence=self._sequence, job=self._job, groups=[self._group.name])
-            await self._send(call, Request(acquire=acquire))
-            granted = (await self._until(call, "granted")).granted
+            granted = (await self._ask(Request(acquire=acquire), "granted")).granted
+            self._turn = coordinator_pb2.HeldTurn(
+                sequence=self._sequence, job=self._job, group=self._group.name, token=granted.grants[0].token
+            )
             self.placed.set()
             await self._load.going.wait()
             if self._load.hold:
                 await asyncio.sleep(self._load.hold)
             request = Request()
             body = getattr(request, "yield")
-            body.sequence, body.job, body.group = self._sequence, self._job, self._group.name
-            body.token = granted.grants[0].token
+            body.CopyFrom(
+                coordinator_pb2.YieldRequest(
+                    sequence=self._turn.sequence,
+                    job=self._turn.job,
+                    group=self._turn.group,
+                    token=self._turn.token,
+                )
+            )
             self._group.yielded_at = time.monotonic()
-            await self._send(call, request)
-            await self._until(call, "yielded")
+            await self._ask(request, "yielded")
+            self._turn = None
 
-    async def _beat(self, call: Call) -> None:
+    async def _beat(self) -> None:
         number = 0
         while True:
             await asyncio.sleep(self._load.ttl / _BEATS_IN_TTL)
             number += 1
-            await self._send(call, Request(beat=coordinator_pb2.BeatRequest(number=number)))
+            await self._send(Request(beat=coordinator_pb2.BeatRequest(number=number)))
 
-    async def _send(self, call: Call, request: Request) -> None:
+    async def _ask(self, request: Request, answer: str) -> Event:
+        """Send it, and again on each new stream, until it is answered."""
+        self._asked = request
+        await self._send(request)
+        event = await self._until(answer)
+        self._asked = None
+        return event
+
+    def _connect(self) -> None:
+        stub = cast("coordinator_pb2_grpc.CoordinatorAsyncStub", coordinator_pb2_grpc.CoordinatorStub(self._channel))
+        self._call = stub.Session()
+
+    async def _send(self, request: Request) -> None:
+        assert self._call is not None
         window = self._load.window
         window.sent += 1
         window.sent_bytes += request.ByteSize()
-        async with self._writing:
-            await call.write(request)
+        try:
+            async with self._writing:
+                await self._call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # the stream is broken: whoever reads from it resumes, and says again what is not answered
 
-    async def _until(self, call: Call, kind: str) -> Event:
-        while isinstance(event := await call.read(), Event):
+    async def _until(self, kind: str) -> Event:
+        while True:
+            event = await self._read()
             window, what = self._load.window, event.WhichOneof("event")
             window.received += 1
             window.received_bytes += event.ByteSize()
@@ -195,11 +228,42 @@ class _Session:
             if what == "granted" and (began := self._group.yielded_at) is not None:
                 self._group.yielded_at = None
                 window.latencies.append(time.monotonic() - began)
-            if what in ("refused", "lost", "go_away"):
+            if what in ("refused", "lost"):
                 raise ConnectionError(f"{self._job} in {self._group.name}: {event}")
             if what == kind:
                 return event
-        raise ConnectionError(f"the stream of {self._job} in {self._group.name} has ended")
+
+    async def _read(self) -> Event:
+        """The next event, of this stream or of one by which the session is resumed."""
+        for _ in range(_RESUMES):
+            assert self._call is not None
+            try:
+                if isinstance(event := await self._call.read(), Event):
+                    return event
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await asyncio.sleep(_PAUSE)
+            await self._resume()
+        raise ConnectionError(f"the stream of {self._job} in {self._group.name} has ended {_RESUMES} times in a row")
+
+    async def _resume(self) -> None:
+        self._connect()
+        self._load.window.resumed += 1
+        asked = self._asked.WhichOneof("request") if self._asked is not None else ""
+        if self._asked is not None and asked == "open":
+            await self._send(self._asked)
+            return
+        resume = coordinator_pb2.ResumeSession(
+            session=self._opened.session,
+            secret=self._opened.secret,
+            wanted=[self._asked.acquire] if self._asked is not None and asked == "acquire" else [],
+            held=[self._turn] if self._turn is not None else [],
+            last_sequence=self._sequence,
+        )
+        await self._send(Request(resume=resume))
+        if self._asked is not None and asked == "yield":
+            await self._send(self._asked)
 
 
 def names(first: int, count: int) -> Sequence[str]:

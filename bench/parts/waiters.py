@@ -31,6 +31,7 @@ class _Crowd:
     replica_cpu: float
     etcd_cpu: float
     resident: int
+    resumed: int
     hand_offs: Summary
 
 
@@ -75,6 +76,7 @@ def _crowd(
             replica_cpu=used["replica0"] / count / minutes,
             etcd_cpu=used["etcd"] / count / minutes,
             resident=(before.resident["replica0"] - empty.resident["replica0"]) // count,
+            resumed=quiet.resumed + taken.resumed,
             hand_offs=summarise([Sample(one) for one in taken.latencies]),
         )
 
@@ -92,6 +94,7 @@ def _rows(crowds: Sequence[_Crowd]) -> Iterator[Row]:
                 "p50_ms": crowd.hand_offs.p50 * MS,
                 "p99_ms": crowd.hand_offs.p99 * MS,
                 "count": crowd.hand_offs.count,
+                "resumed": crowd.resumed,
                 "messages_min": (quiet.sent + quiet.received) * a_minute,
                 "bytes_min": (quiet.sent_bytes + quiet.received_bytes) * a_minute,
                 "replica_cpu_ms_min": crowd.replica_cpu * MS,
