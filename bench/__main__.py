@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="set two runs beside each other")
     compare.add_argument("base", type=Path, help="JSON of an earlier run")
     compare.add_argument("now", type=Path, help="JSON of a later one")
+    show = commands.add_parser("show", help="print a run as Markdown")
+    show.add_argument("run", type=Path, help="its JSON")
     return parser
 
 
@@ -105,6 +107,9 @@ def main() -> int:
     arguments = _parser().parse_args()
     if arguments.command == "run":
         return _run(arguments)
+    if arguments.command == "show":
+        print("\n".join(report.markdown(json.loads(arguments.run.read_text(encoding="utf-8")))))
+        return 0
     base, now = (json.loads(path.read_text(encoding="utf-8")) for path in (arguments.base, arguments.now))
     print("\n".join(report.compare(base, now)))
     return 0

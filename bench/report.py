@@ -24,6 +24,23 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.part}  {row.name:{width}}" + "".join(cells)
 
 
+def markdown(run: Mapping[str, Any]) -> Iterator[str]:
+    """A run's JSON as it stands in a document: the machine, then a table for each kind of row."""
+    machine = run["machine"]
+    fsync = "with" if run["settings"].get("fsync") else "without"
+    yield (
+        f"{machine['processor']}, {machine['cores']} cores (load {machine['load']:.1f} before), "
+        f"kernel {machine['kernel']}, Python {machine['python']}, etcd {machine['etcd']} {fsync} fsync, "
+        + ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+        + f", commit {machine['commit']}."
+    )
+    for columns, group in itertools.groupby(run["rows"], lambda row: tuple(row["figures"])):
+        yield from ("", "| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|")
+        for row in group:
+            yield f"| {row['name']} | " + " | ".join(_number(row["figures"][column]) for column in columns) + " |"
+    yield from ("", *(f"- {note}" for note in run["notes"]))
+
+
 def checks(found: Sequence[Found]) -> Iterator[str]:
     """What was promised, and whether it was so on this machine."""
     for check in (check for one in found for check in one.checks):

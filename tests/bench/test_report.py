@@ -56,6 +56,19 @@ def test_the_table_has_a_heading_for_each_kind_of_row() -> None:
     assert lines == [["p50_ms"], ["a", "one", "1"], ["a", "two", "2.50"], ["per_s"], ["f", "three", "1234"]]
 
 
+def test_a_run_is_shown_as_it_stands_in_a_document() -> None:
+    machine, *lines = report.markdown(_json(20.0))
+    assert machine.startswith("a processor, 2 cores (load 0.5 before)")
+    assert lines == [
+        "",
+        "| | x_bare | p50_ms | count |",
+        "|---|---|---|---|",
+        "| hand-off | 10 | 20 | 9 |",
+        "",
+        "- a note",
+    ]
+
+
 def test_this_machine_is_described() -> None:
     found = describe("3.5.16")
     assert found.cores >= 1
