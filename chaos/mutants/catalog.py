@@ -8,7 +8,8 @@ from chaos.mutants.in_clients import CLIENTS
 from chaos.mutants.in_decisions import DECISIONS
 from chaos.mutants.in_failures import DEVICE_FAILURES, STORE_FAILURES
 from chaos.mutants.in_ledger import LEDGER
+from chaos.mutants.in_replicas import REPLICAS
 from chaos.mutants.mutant import Mutant
 
-ALL: tuple[Mutant, ...] = (*CLIENTS, *DECISIONS, *LEDGER, *AGENTS, *STORE_FAILURES, *DEVICE_FAILURES)
+ALL: tuple[Mutant, ...] = (*CLIENTS, *DECISIONS, *LEDGER, *AGENTS, *REPLICAS, *STORE_FAILURES, *DEVICE_FAILURES)
 """Their names are unique."""
