@@ -40,8 +40,8 @@ _ENOUGH = 2_000
 _SPARE_DESCRIPTORS = 8
 """By which the end may differ from the beginning: connections that are just being closed."""
 
-_SENT_AWAY = 0.01
-"""Part of the sessions that may be told to go on at another replica: these visitors do not."""
+_SENT_AWAY, _SENT_AWAY_LEAST = 0.01, 3
+"""Part of the sessions, and how many in any case, that may be told to go on at another replica: visitors do not."""
 
 _AT_ONCE = 16
 _REAL_EVERY = 100
@@ -175,7 +175,7 @@ def _sessions(run: Run) -> tuple[list[str], list[Violation]]:
         own, grown = _grown(sampler.samples)
         facts, violations = judged(world, eyes, excused=tuple(crowd.gone))
         run.note(Figures(faults=crowd.opened, hits=crowd.ways))
-    if crowd.sent_away > crowd.opened * _SENT_AWAY:
+    if crowd.sent_away > max(crowd.opened * _SENT_AWAY, _SENT_AWAY_LEAST):
         found.append(Violation("sessions come and go", f"{crowd.sent_away} of {crowd.opened} were sent away"))
     left = sorted(key.decode() for key in after.keys - before.keys - _MAY_STAY)
     if left or after.leases > before.leases:
