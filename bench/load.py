@@ -38,6 +38,8 @@ _BEATS_IN_TTL = 3
 _RESUMES, _PAUSE = 20, 0.5
 """How often in a row a stream may break, and seconds until the next."""
 
+_UNAVAILABLE: int = grpc.StatusCode.UNAVAILABLE.value[0]
+
 _OPENING = 32
 """Sessions that are being opened at a time."""
 
@@ -228,6 +230,10 @@ class _Session:
             if what == "granted" and (began := self._group.yielded_at) is not None:
                 self._group.yielded_at = None
                 window.latencies.append(time.monotonic() - began)
+            if what == "refused" and event.refused.code == _UNAVAILABLE and self._asked is not None:
+                await asyncio.sleep(_PAUSE)
+                await self._send(self._asked)  # which is what a real client does, as long as its caller waits
+                continue
             if what in ("refused", "lost"):
                 raise ConnectionError(f"{self._job} in {self._group.name}: {event}")
             if what == kind:
