@@ -91,6 +91,7 @@ class World:
         namespaces: of the replicas that are apart, by name.
         links: where it is proxied, by who connects with whom: ("replica0", "etcd1"), ("job-a", "replica2"); to an
             etcd member from all its peers: ("peers", "etcd0").
+        failpoints: as given.
         marks: all that was done to it, oldest first.
 
     Raises ProcessTrouble, EtcdServerError or grpc.RpcError on entering when something does not start in time.
@@ -114,7 +115,7 @@ class World:
     ) -> None:
         self.shape, self.group = shape or Shape(), group
         self._policy, self._environment, self._agent = policy, environment or {}, tuple(agent)
-        self._proxied, self._failpoints = proxied, failpoints
+        self._proxied, self.failpoints = proxied, failpoints
         self.links: dict[tuple[str, str], Link] = {}
         self.marks: list[Mark] = []
         assert proxied or not apart, "what is apart reaches the others by proxies"
@@ -326,7 +327,7 @@ class World:
     @property
     def _common(self) -> dict[str, str]:
         """The environment of all that has failpoints."""
-        return {"TIMESLICE_FAILPOINTS": f"@{self._failpoints}"} if self._failpoints else {}
+        return {"TIMESLICE_FAILPOINTS": f"@{self.failpoints}"} if self.failpoints else {}
 
     def _added(self, name: str) -> dict[str, str]:
         return {**self._common, **self._environment.get(name, {})}

@@ -47,12 +47,14 @@ class Fault:
     Attributes:
         lasts: seconds at most until it is undone.
         begin: does it to a victim that it chooses. Raises NotPossible.
+        alone: nobody knows beforehand whom it harms, so no other is done at the same time.
     """
 
     name: str
     party: Party
     lasts: float
     begin: Callable[[World, Random], Harm]
+    alone: bool = False
 
 
 def nothing() -> None:

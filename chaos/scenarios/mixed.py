@@ -6,12 +6,14 @@ After each fault every job has to get on again, also those that were killed them
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 
 from chaos.apart import why_not
@@ -19,14 +21,14 @@ from chaos.checkers import Violation
 from chaos.crowd import PASSER_BY, Crowd
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
-from chaos.faults import Fault, Harm, NotPossible, compaction, network, signals
+from chaos.faults import Fault, Harm, NotPossible, compaction, network, points, signals
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
 from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.scenarios.switches import switches
 from chaos.world import Shape, World
 
-FAULTS: tuple[Fault, ...] = (*signals.FAULTS, *network.FAULTS, *compaction.FAULTS)
+FAULTS: tuple[Fault, ...] = (*signals.FAULTS, *network.FAULTS, *compaction.FAULTS, *points.FAULTS)
 
 _JOBS = ("job-a", "job-b", "job-c")
 _RHYTHM = Rhythm(busy=0.15, idle=0.05, kernel=0.05)
@@ -69,7 +71,7 @@ class Mix:
             chosen = [self._next()]
             if self._random.random() < _TWO_AT_ONCE:
                 second = self._next()
-                chosen += [second] if second.party is not chosen[0].party else []
+                chosen += [second] if _go_together(chosen[0], second) else []
             blow = self._blow(chosen)
             if blow is not None:
                 self.blows.append(blow)
@@ -106,6 +108,10 @@ class Mix:
         return Blow(tuple(fault.name for _, fault, _ in until), (time.monotonic_ns() - healed) / NS)
 
 
+def _go_together(one: Fault, other: Fault) -> bool:
+    return one.party is not other.party and not (one.alone or other.alone)
+
+
 def _after(line: Line, mono: int) -> bool:
     return isinstance(line, Yielded) and line.asked > mono
 
@@ -116,7 +122,8 @@ def _mixed(run: Run) -> tuple[list[str], list[Violation]]:
     if no_namespace:
         run.say(f"the fault net-unplugged is not possible here: {no_namespace}")
     with (
-        World(replicas=3, nodes=2, etcd=3, shape=_SHAPE, proxied=True, apart=apart) as world,
+        tempfile.TemporaryDirectory(prefix="timeslice-points-") as folder,
+        World(replicas=3, nodes=2, etcd=3, shape=_SHAPE, proxied=True, apart=apart, failpoints=Path(folder)) as world,
         observer(world) as eyes,
     ):
         with ThreadPoolExecutor(len(_JOBS)) as pool:

@@ -22,6 +22,7 @@ from chaos.checkers import Violation
 from chaos.crowd import PASSER_BY, Crowd
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
+from chaos.failpoints.arming import Arming
 from chaos.failpoints.registry import POINTS, Party, Point, Traffic
 from chaos.faults.signals import any_agent
 from chaos.processes import ProcessTrouble
@@ -69,7 +70,7 @@ class Walk:
     """One world and the points that are walked through in it."""
 
     def __init__(self, run: Run, world: World, crowd: Crowd, folder: Path) -> None:
-        self._run, self._world, self._crowd, self._folder = run, world, crowd, folder
+        self._run, self._world, self._crowd, self._arming = run, world, crowd, Arming(folder)
         self._random = Random(run.seed)
         self.passed: list[Passed] = []
         self.missed: list[Point] = []
@@ -90,6 +91,7 @@ class Walk:
     def _kill_at(self, point: Point) -> Passed | None:
         began = time.monotonic_ns()
         if not self._hit(point):
+            self._arming.disarm(point)
             return None
         at = time.monotonic_ns()
         self._world.mark(f"killed at {point.name}")
@@ -104,26 +106,9 @@ class Walk:
         """Arm the point, and see to it that it is passed; whether it was."""
         if point.traffic is Traffic.PROCESSES:
             return self._visited(point)
-        self._arm(point)
+        self._arming.arm(point)
         self._provoke(point)
-        return self._wait_hit(point)
-
-    def _arm(self, point: Point) -> None:
-        """Whole or not there: who finds it reads it."""
-        fresh = self._folder / ".fresh"
-        fresh.write_text("kill", encoding="ascii")
-        fresh.rename(self._folder / point.name)
-
-    def _wait_hit(self, point: Point, within: float = _HIT_SECONDS, *, disarm: bool = True) -> bool:
-        limit = time.monotonic() + within
-        armed, taken = self._folder / point.name, self._folder / f".{point.name}"
-        while not taken.exists():
-            if time.monotonic() > limit:
-                if disarm:
-                    armed.unlink(missing_ok=True)
-                return False
-            time.sleep(_LOOK_SECONDS)
-        return True
+        return self._arming.wait_hit(point, _HIT_SECONDS)
 
     def _dead(self) -> str:
         """The replica or agent that has been killed, once it is seen to be."""
@@ -164,10 +149,10 @@ class Walk:
                 world.jobs[name].rest()
             for name in _JOBS:
                 world.jobs[name].wait_rested(WITHIN)
-            self._arm(point)
+            self._arming.arm(point)
             visitor.end()
             del world.jobs[visitor.name]
-            hit = self._wait_hit(point)
+            hit = self._arming.wait_hit(point, _HIT_SECONDS)
             for name in _JOBS:
                 world.jobs[name].run()
         return hit
@@ -180,7 +165,7 @@ class Walk:
         """Kill one replica after the other, until a client of one has gone on with another."""
         for index in self._random.sample(range(len(self._world.endpoints)), len(self._world.endpoints)):
             self._restart(f"replica{index}")
-            if self._wait_hit(point, _MOVE_SECONDS, disarm=False):
+            if self._arming.wait_hit(point, _MOVE_SECONDS):
                 return
 
     def _restart(self, name: str) -> None:
