@@ -17,12 +17,11 @@ from typing import Any
 
 from ledger.codec import VERSION
 from ledger.etcd import EtcdClient
-from ledger.index import Index
-from ledger.keys import Keys, Kind, check_name
+from ledger.keys import Keys, check_name
 from ledger.records import Agent, Device, GroupEpoch, Process, Processes
 from ledger.release import release
 from ledger.view import Changes, LedgerView
-from nodeagent import plan, procfs
+from nodeagent import procfs
 from nodeagent.backends.base import BackendError
 from nodeagent.backends.driven import DrivenBackend
 from nodeagent.backends.drivers import DriverChoice
@@ -30,10 +29,11 @@ from nodeagent.flocks import DeviceLocks
 from nodeagent.helpers import HelperPool
 from nodeagent.hostmemory import HostMemory, MachineMemory
 from nodeagent.journal import Journal
+from nodeagent.picture import Picture
 from nodeagent.registration import Registration
 from nodeagent.store import NodeStore
 from nodeagent.switch import Switch
-from nodeagent.worker import Seen, Worker
+from nodeagent.worker import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class NodeAgent:
 
     Attributes:
         workers: one for each group that the ledger tells this node about.
+        picture: what the ledger tells it.
     """
 
     def __init__(
@@ -84,8 +85,7 @@ class NodeAgent:
     ) -> None:
         self.config, self.devices, self.backend = config, devices, backend
         self.workers: dict[str, Worker] = {}
-        self._index = Index(keys)
-        self._owners: Mapping[str, str] = {}
+        self.picture = Picture(keys, config.node)
         self._journal = journal
         self._store = NodeStore(client, keys, config.node)
         self._view = LedgerView(client, keys.node(config.node), self._take)
@@ -127,35 +127,6 @@ class NodeAgent:
     async def reached(self, revision: int, within: float) -> None:
         await self._view.reached(revision, within)
 
-    def seen(self, group: str) -> Seen:
-        index, node = self._index, self.config.node
-        directives, recorded = index.directives.get(node, {}), index.processes.get(node, {})
-        owners = self._owners
-        known: dict[str, list[Process]] = {}
-        here: set[Process] = set()
-        for (name, job), registered in index.registered.get(node, {}).items():
-            if name == group:
-                known.setdefault(job, []).extend(registered.value.processes)
-                here.update(registered.value.processes)
-        if group in recorded:
-            for one in recorded[group].value.jobs:
-                known.setdefault(one.job, []).extend(each.process for each in one.processes if each.process)
-        return Seen(
-            directive=directives.get(group),
-            ack=index.acks.get(node, {}).get(group),
-            processes=recorded.get(group),
-            devices=tuple(sorted(device for device, name in owners.items() if name == group)),
-            known=known,
-            registered=frozenset(here),
-            foreign=frozenset(device for device, name in owners.items() if name != group),
-            parked=self._parked,
-            errors=tuple(error for _, error in index.errors(group=group)),
-        )
-
-    def directive(self, group: str) -> int:
-        told = self._index.directives.get(self.config.node, {}).get(group)
-        return told.mod if told else 0
-
     # ---------------------------------------------------------------------------- what its service needs of it
 
     @property
@@ -168,47 +139,24 @@ class NodeAgent:
         return self._view.revision > 0
 
     def owners(self) -> Mapping[str, str]:
-        """For each device that a group has, that group: by its claim, or by a directive that names it."""
-        return self._owners
+        """For each device that a group has, that group."""
+        return self.picture.owners
 
     def recorded(self) -> Mapping[str, Processes]:
         """The process records of all groups on this node."""
-        return {group: one.value for group, one in self._index.processes.get(self.config.node, {}).items()}
+        return self.picture.recorded()
 
     # ----------------------------------------------------------------------------------------------- inside
 
-    def _find_owners(self) -> Mapping[str, str]:
-        index, node = self._index, self.config.node
-        owners = {device: one.value.group for device, one in index.claims.get(node, {}).items()}
-        for group, one in index.directives.get(node, {}).items():
-            owners.update((device, group) for device in one.value.devices)
-        return owners
-
-    def _parked(self) -> int:
-        return plan.parked_bytes(self.recorded().values(), procfs.alive)
-
     def _take(self, changes: Changes) -> None:
         """The ledger has changed: tell those whom it concerns."""
-        groups: set[str] = set()
-        owners = self._owners
-        for change in changes.changes:
-            place = self._index.put(change.kv) if change.kv else self._index.delete(change.key)
-            if place is None:
-                continue
-            if place.group:
-                groups.add(place.group)
-            if place.kind in (Kind.CLAIM, Kind.DIRECTIVE):
-                self._owners = self._find_owners()
-            if place.kind is Kind.CLAIM and change.kv:
-                claim = self._index.claims[self.config.node].get(place.name)
-                groups.update((claim.value.group,) if claim else ())
-        for group in groups:
-            if group not in self.workers:
-                self._begin(group)
+        groups, other_owners = self.picture.take(changes.changes)
+        for group in groups - self.workers.keys():
+            self._begin(group)
         # Which devices are another group's concerns them all.
-        for group in groups if self._owners == owners else self.workers:
+        for group in self.workers if other_owners else groups:
             self.workers[group].changed()
-        registered = self._index.agents.get(self.config.node)
+        registered = self.picture.registration()
         create = registered.create if registered else 0
         self.registration.seen(create, changes.revision, restarted=changes.restarted)
 

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from ledger import defaults
@@ -31,11 +30,12 @@ from ledger.records import (
     ProcessState,
 )
 from nodeagent import plan
-from nodeagent.backends.base import BackendError, Known
+from nodeagent.backends.base import BackendError
 from nodeagent.early import Early
 from nodeagent.errors import JournalUnwritable
 from nodeagent.journal import Journal
 from nodeagent.order import Answer, Order, Superseded
+from nodeagent.picture import Picture, Seen
 from nodeagent.store import NodeStore, Written
 from nodeagent.switch import Switch
 
@@ -47,46 +47,6 @@ _PAUSE = 0.5
 _VIEW_WITHIN = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the ledger says of one group on this node.
-
-    Attributes:
-        devices: claimed for the group.
-        known: processes by job, registered or recorded.
-        registered: those of them that a client registered.
-        foreign: the node's devices that other groups have.
-        parked: asks for the host bytes of parked processes of all groups.
-        errors: records that cannot be read.
-    """
-
-    directive: Kept[Directive] | None
-    ack: Kept[Ack] | None
-    processes: Kept[Processes] | None
-    devices: tuple[str, ...]
-    known: Known
-    registered: frozenset[Process]
-    foreign: frozenset[str]
-    parked: Callable[[], int]
-    errors: tuple[LedgerError, ...] = ()
-
-    @property
-    def records(self) -> Processes:
-        return self.processes.value if self.processes else Processes()
-
-    @property
-    def nothing(self) -> bool:
-        """The ledger says nothing of the group on this node any more."""
-        there = (self.directive, self.ack, self.processes, self.devices, self.known, self.errors)
-        return not any(there)
-
-    def answer(self) -> Ack | None:
-        """The acknowledgement of the directive in force, if there is one."""
-        if self.directive and self.ack and self.ack.value.directive_revision == self.directive.mod:
-            return self.ack.value
-        return None
-
-
 class Surroundings(Protocol):
     """What a worker needs of its agent."""
 
@@ -94,14 +54,12 @@ class Surroundings(Protocol):
     def incarnation(self) -> int:
         """0 while the agent is not registered."""
 
-    def seen(self, group: str) -> Seen:
-        """The group now."""
-
-    def directive(self, group: str) -> int:
-        """Mod revision of the group's directive; 0: there is none."""
+    @property
+    def picture(self) -> Picture:
+        """What the ledger says."""
 
     async def reached(self, revision: int, within: float) -> None:
-        """Wait until what `seen` says is as new as ``revision``."""
+        """Wait until the picture is as new as ``revision``."""
 
 
 class Worker:
@@ -131,14 +89,14 @@ class Worker:
     def changed(self) -> None:
         """Something of the group has changed in the ledger."""
         self._changed.set()
-        if self._in_hand and self._around.directive(self.group) != self._in_hand:
+        if self._in_hand and self._around.picture.directive(self.group) != self._in_hand:
             self._newer.set()
 
     async def run(self) -> None:
         while True:
             self._changed.clear()
             try:
-                seen = self._around.seen(self.group)
+                seen = self._around.picture.seen(self.group)
                 if seen.nothing and not self._holds_locks and self._journal.state.group(self.group).begun is None:
                     return
                 if seen.errors:
@@ -189,7 +147,9 @@ class Worker:
     def _order(self, seen: Seen, directive: Directive, begun: float) -> Order:
         default = defaults.PREPARE_MS if directive.kind is DirectiveKind.PREPARE else defaults.COMMIT_MS
         allowed = (directive.allowed_ms or default) / 1000
-        return Order(directive, seen.records, seen.known, seen.foreign, seen.parked, begun + allowed, self._newer)
+        picture = self._around.picture
+        foreign = picture.foreign(self.group)
+        return Order(directive, seen.records, seen.known, foreign, picture.parked, begun + allowed, self._newer)
 
     async def _carry_out(self, order: Order, kept: Kept[Directive], incarnation: int) -> Answer:
         directive = order.directive
@@ -229,7 +189,7 @@ class Worker:
         self._prepared = (0, 0)
 
         async def confirm(processes: Processes) -> bool:
-            now = self._around.seen(self.group)
+            now = self._around.picture.seen(self.group)
             if processes != now.records:
                 await self._record(now, processes, kept.mod)  # in a transaction that compares the directive
                 return True
@@ -282,7 +242,7 @@ class Worker:
         """Try until etcd has the answer. If it cannot be reached for the time allowed, locks end (rule 18)."""
         limit = max(order.deadline, time.monotonic() + _PAUSE)
         while True:
-            seen = self._around.seen(self.group)
+            seen = self._around.picture.seen(self.group)
             there = seen.ack.mod if seen.ack else 0
             try:
                 return await self._store.acknowledge(self.group, ack, processes, there)
