@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import zlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,8 @@ class NodeAgent:
             self._all_changed,
             ttl=config.ttl,
         )
+        # Nodes do not look all at the same moment.
+        self._tick = zlib.crc32(config.node.encode()) % 1000 / 1000
         self._warm: dict[str, tuple[Process, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -162,7 +165,8 @@ class NodeAgent:
 
     def _begin(self, group: str) -> None:
         switch = Switch(group, self.backend, self._journal, self.config.memory)
-        self.workers[group] = Worker(group, switch, self._journal, self._store, self, self._keep_warm)
+        worker = Worker(group, switch, self._journal, self._store, self, self._keep_warm, tick=self._tick)
+        self.workers[group] = worker
         self._spawn(self._serve(group))
 
     async def _serve(self, group: str) -> None:

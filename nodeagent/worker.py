@@ -63,7 +63,11 @@ class Surroundings(Protocol):
 
 
 class Worker:
-    """Runs until cancelled, or until nothing of its group is there any more. Raises CannotKill."""
+    """Runs until cancelled, or until nothing of its group is there any more. Raises CannotKill.
+
+    Args:
+        tick: when in each second it looks, seconds.
+    """
 
     def __init__(
         self,
@@ -73,6 +77,8 @@ class Worker:
         store: NodeStore,
         surroundings: Surroundings,
         warm: Callable[[str, tuple[Process, ...]], None],
+        *,
+        tick: float = 0.0,
     ) -> None:
         self.group, self.switch = group, switch
         self._journal, self._store, self._around, self._warm = journal, store, surroundings, warm
@@ -81,7 +87,8 @@ class Worker:
         self._in_hand = 0
         self._prepared: tuple[int, int] = (0, 0)  # epoch and incarnation
         self._confirmed = time.monotonic()
-        self._looked: tuple[float, object] = (-LOOK_EVERY, None)  # when, and what for
+        self._tick = tick
+        self._looked: tuple[float, object] = (0.0, None)  # until when, and what for
         self._lost_since: dict[Process, float] = {}
         self._reported: frozenset[Process] = frozenset()
         self._complaint = ""
@@ -315,17 +322,18 @@ class Worker:
     async def _look_when_due(self, seen: Seen, ack: Ack | None) -> float:
         """Once a second and on registration (rule 8): seconds until the next look.
 
-        Not right after a switch, which has looked itself, and whose job's next switch would have to wait for it.
+        At the node's tick, so that all its groups share one call of the driver. Not right after a switch, which has
+        looked itself, and whose job's next switch would have to wait for it.
         """
-        what = (seen.devices, seen.registered)
-        due = self._looked[0] + LOOK_EVERY
-        if what == self._looked[1] and (now := time.monotonic()) < due:
-            return due - now
-        self._looked = (time.monotonic(), what)
-        self._journal.flush()
-        if seen.devices:
-            await self._look(seen, ack)
-        return LOOK_EVERY
+        what, now = (seen.devices, seen.registered), time.monotonic()
+        due, whom = self._looked
+        if what != whom or now >= due:
+            due = now + LOOK_EVERY - (now - self._tick) % LOOK_EVERY
+            self._looked = (due, what)
+            self._journal.flush()
+            if seen.devices:
+                await self._look(seen, ack)
+        return max(due - time.monotonic(), 0.0)
 
     async def _look(self, seen: Seen, ack: Ack | None) -> None:
         directive = seen.directive.value if seen.directive and ack else None

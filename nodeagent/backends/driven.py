@@ -8,13 +8,14 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ledger.records import Device, Process, ProcessState
 from nodeagent import procfs
 from nodeagent.backends.base import BackendError, Findings, Found, Known
 from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
+from nodeagent.backends.looks import Looks, Sight, Wish
 from nodeagent.discovery import Machine, owner
 from nodeagent.helpers import LOOKER, HelperDied, HelperPool, HelperTimedOut
 
@@ -44,6 +45,7 @@ class DrivenBackend:
         self.name, self.baseline_bytes, self.unready = name, baseline_bytes, unready
         self._pool, self._machine = pool, machine or Machine()
         self._devices: Sequence[Device] = ()
+        self._looks = Looks(self._see)
 
     async def examine(self, *, within: float) -> None:
         """Have the driver tested; `unready` has the result."""
@@ -59,8 +61,8 @@ class DrivenBackend:
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
         with _as_backend_error("use", None):
-            use, _ = await self._look(devices, (), (), within)
-        return use
+            seen = await self._look(devices, (), (), within)
+        return [seen.use[one] for one in devices]
 
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
         if self.unready:
@@ -72,45 +74,46 @@ class DrivenBackend:
             if missing:
                 raise DriverError("use", 0, f"there is no device {', '.join(sorted(missing))} on this node")
             known_here = {one.pid: one for known_ones in known.values() for one in known_ones if procfs.alive(one)}
-            use, states = await self._look(everything, devices, known_here, within)
-            return self._sort_out(group, devices, known, known_here, use, states)
+            seen = await self._look(everything, devices, known_here, within)
+            return self._sort_out(group, devices, known, known_here, seen)
 
-    async def _look(
-        self, devices: Iterable[str], of: Iterable[str], pids: Iterable[int], within: float
-    ) -> tuple[Sequence[DeviceUse], Sequence[tuple[int, ProcessState | None]]]:
-        """The account of ``devices``, and the states of ``pids`` and of all that is on ``of``: one call for all."""
+    async def _look(self, devices: Collection[str], of: Collection[str], pids: Collection[int], within: float) -> Sight:
+        try:
+            return await self._looks.look(devices, of, pids, within=within)
+        except TimeoutError:
+            raise HelperTimedOut("look", 0, f"it did not end within {within:.1f} s") from None
+
+    async def _see(self, wish: Wish) -> Sight:
+        """One call for all that is wished for."""
         uses, states = await self._ask(
-            "look", LOOKER, within=within, devices=list(devices), of=list(of), pids=list(pids)
+            "look", LOOKER, within=wish.within, devices=sorted(wish.devices), of=sorted(wish.of), pids=sorted(wish.pids)
         )
-        return (
-            [DeviceUse(uuid, used, total, tuple(there)) for uuid, used, total, there in uses],
-            [(pid, state and ProcessState[state]) for pid, state in states],
+        return Sight(
+            {uuid: DeviceUse(uuid, used, total, tuple(there)) for uuid, used, total, there in uses},
+            {pid: state and ProcessState[state] for pid, state in states},
         )
 
     def _sort_out(
-        self,
-        group: str,
-        devices: Sequence[str],
-        known: Known,
-        known_here: Mapping[int, Process],
-        use: Sequence[DeviceUse],
-        states: Sequence[tuple[int, ProcessState | None]],
+        self, group: str, devices: Sequence[str], known: Known, known_here: Mapping[int, Process], seen: Sight
     ) -> Findings:
+        ours = tuple(seen.use[one] for one in devices)
+        there = {pid for one in ours for pid in one.pids}
         found: list[Found] = []
         strangers: list[Process] = []
-        for pid, state in states:
+        for pid in sorted(there.union(known_here)):
             process = known_here.get(pid) or procfs.process(pid)
             if process is None:
                 continue
+            state = seen.states[pid]
             if state is None:
                 continue  # it only counts devices: nothing of it has to be moved
             job = owner(process, group, known, self._machine)
             if job is None:
                 strangers.append(process)
             else:
-                on = tuple(one.uuid for one in use if pid in one.pids)
+                on = tuple(one.uuid for one in seen.use.values() if pid in one.pids)
                 found.append(Found(process, job, state, on))
-        return Findings(tuple(found), tuple(strangers), tuple(one for one in use if one.uuid in devices))
+        return Findings(tuple(found), tuple(strangers), ours)
 
     async def check(self, process: Process, *, within: float) -> Verdict:
         with _as_backend_error("check", process):
@@ -137,8 +140,7 @@ class DrivenBackend:
         if not procfs.alive(process):
             return None
         with _as_backend_error("state", process):
-            _, ((_, state),) = await self._look((), (), (process.pid,), within)
-        return state
+            return (await self._look((), (), (process.pid,), within)).states[process.pid]
 
     async def kill(self, process: Process, *, within: float) -> None:
         with _as_backend_error("kill", process):
