@@ -124,6 +124,42 @@ AGENTS: tuple[Mutant, ...] = (
         "PREPARED wrote what was there then: only what has come since shows it.",
     ),
     Mutant(
+        "locks-are-only-noted",
+        "PREPARE locks before what it locks is on the disk.",
+        (Edit(_SWITCH, "Switch._lock", "self._journal.update(", "self._journal.note("),),
+        Pytest(f"{_TESTS}/test_crashes.py::test_what_was_locked_is_unlocked_before_etcd_is_asked"),
+    ),
+    Mutant(
+        "early-answer-never-ages",
+        "That a directive was in force when COMMIT came counts however long its locks took.",
+        (Edit("nodeagent/early.py", "Early.answer", " and self._clock() - self._asked < FRESH", ""),),
+        Pytest(f"{_TESTS}/test_early.py"),
+        fast=True,
+    ),
+    Mutant(
+        "no-look-before-it-runs",
+        "The incoming job is let run by what was seen before it was restored.",
+        (Edit(_COMMIT, "Commit._go_through", "            await self._look()\n", ""),),
+        Pytest(
+            f"{_TESTS}/test_failures.py"
+            "::test_rule_13_what_came_onto_the_device_since_keeps_the_incoming_job_from_running"
+        ),
+    ),
+    Mutant(
+        "older-look-is-shared",
+        "Who asks what is on the devices is answered by a look that was begun before.",
+        (
+            Edit(
+                "nodeagent/backends/looks.py",
+                "Looks._see",
+                "self._next = None  # who comes from here on wants another\n            return await self._make(wish)",
+                "seen = await self._make(wish)\n            self._next = None\n            return seen",
+            ),
+        ),
+        Pytest(f"{_TESTS}/test_looks.py"),
+        fast=True,
+    ),
+    Mutant(
         "save-is-skipped",
         "An agent says that it has locked and saved, and has not touched the process.",
         (
