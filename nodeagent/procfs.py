@@ -12,6 +12,7 @@ from ledger.records import Process
 
 _PROC = Path("/proc")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+_CHUNK = 1 << 16
 _STATE, _START_TIME = 0, 19  # fields 3 and 22 of stat, counted after the command's name
 
 
@@ -70,7 +71,12 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _read(pid: int, name: str) -> bytes | None:
+    # By the system's own calls: each look reads some of these, and a Path takes ten times as long.
     try:
-        return (_PROC / str(pid) / name).read_bytes()
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return b"".join(iter(lambda: os.read(file, _CHUNK), b""))
+        finally:
+            os.close(file)
     except (FileNotFoundError, ProcessLookupError):
         return None

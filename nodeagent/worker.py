@@ -136,7 +136,9 @@ class Worker:
         self._newer.clear()
         self._in_hand = kept.mod
         order = self._order(seen, directive, begun)
-        _log.info(
+        # Written while the first look is on its way.
+        asyncio.get_running_loop().call_soon(
+            _log.info,
             "Group %s, epoch %d: told to %s for %s.",
             self.group,
             directive.epoch,
