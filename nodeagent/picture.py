@@ -161,4 +161,8 @@ class Picture:
         for (group, job), one in self._index.registered.get(self._node, {}).items():
             if group in fresh:
                 fresh[group][job] = one.value.processes
-        self._registered.update(fresh)
+        for group, jobs in fresh.items():
+            if jobs:
+                self._registered[group] = jobs
+            else:
+                self._registered.pop(group, None)

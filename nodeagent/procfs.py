@@ -71,7 +71,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _read(pid: int, name: str) -> bytes | None:
-    # By the system's own calls: each look reads some of these, and a Path takes ten times as long.
+    # By the system's own calls: each look reads some of these, and a Path takes twice as long.
     try:
         file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:

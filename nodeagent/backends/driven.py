@@ -164,6 +164,7 @@ class DrivenBackend:
         await asyncio.gather(*(self._pool.warm(one.pid) for one in processes))
 
     async def close(self) -> None:
+        await self._looks.close()
         await self._pool.close()
 
     async def _ask(self, call: str, pid: int, *, within: float, **arguments: Any) -> Any:

@@ -45,6 +45,7 @@ class Looks:
         self._make = make
         self._turn = asyncio.Lock()
         self._next: tuple[Wish, asyncio.Task[Sight]] | None = None
+        self._tasks: set[asyncio.Task[Sight]] = set()
 
     async def look(
         self, devices: Collection[str], of: Collection[str], pids: Collection[int], *, within: float
@@ -53,7 +54,8 @@ class Looks:
         if self._next is None:
             wish = Wish()
             task = asyncio.create_task(self._see(wish))
-            task.add_done_callback(_heard)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
             self._next = wish, task
         wish, task = self._next
         wish.devices.update(devices)
@@ -69,8 +71,14 @@ class Looks:
             self._next = None  # who comes from here on wants another
             return await self._make(wish)
 
+    def _ended(self, task: asyncio.Task[Sight]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a failure that nobody waits for any more is nobody's
 
-def _heard(task: asyncio.Task[Sight]) -> None:
-    """A failure that nobody waits for any more is nobody's."""
-    if not task.cancelled():
-        task.exception()
+    async def close(self) -> None:
+        """No look is made from here on."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

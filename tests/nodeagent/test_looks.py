@@ -74,3 +74,18 @@ async def test_a_failure_is_told_to_all_who_shared_it_and_to_nobody_else() -> No
     driver.let()
     assert all(isinstance(one, DriverError) for one in await asyncio.gather(*bad, return_exceptions=True))
     assert (await good).use["d"].used_bytes == 2
+
+
+async def test_none_is_made_after_the_end() -> None:
+    """The next would start another helper, with the devices' locks."""
+    driver = Driver()
+    looks = Looks(driver.make)
+    first = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await driver.begun()
+    second = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await asyncio.sleep(0)
+    await looks.close()
+    driver.let()
+    both = await asyncio.gather(first, second, return_exceptions=True)
+    assert all(isinstance(one, asyncio.CancelledError) for one in both)
+    assert len(driver.wishes) == 1
