@@ -111,9 +111,10 @@ class Commit:
         if not failed:
             course.now(locked, ProcessState.RUNNING)
             return None
-        resisting = {
-            one: error for one, error in failed.items() if await steps.state(one.process) is not ProcessState.RUNNING
-        }
+        states = {one: await steps.state(one.process) for one in failed}
+        # Who has ended by itself since it was restored, as when its client was killed, is nobody's fault.
+        course.lost.extend(one.process for one, state in states.items() if state is None)
+        resisting = {one: failed[one] for one, state in states.items() if state not in (None, ProcessState.RUNNING)}
         # Restored and for ever locked is neither on nor off: it ends.
         await steps.kill(course, resisting)
         if failure := await self._not_restored(resisting):

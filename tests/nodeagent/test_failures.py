@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 
+from chaos.faults.family import AGENT_HELPER, helpers
 from ledger.records import Failure, Outcome, Process, ProcessState
 from nodeagent.backends.sim import log
 from nodeagent.backends.sim.faults import FaultKind
@@ -63,6 +65,31 @@ async def test_who_ends_by_itself_is_nobodys_fault(boss: Director, step: str) ->
     good = Outcome.COMMITTED if step.startswith("agent.commit") else Outcome.PREPARED
     assert (answer.outcome, answer.why) == (good, "")
     assert {each.state for each in await boss.records("a")} <= {ProcessState.FAILED}
+
+
+async def test_who_ends_when_it_is_to_be_resumed_is_nobodys_fault(boss: Director) -> None:
+    """As when the job's client is killed just then: the switch goes on, and the job is not quarantined."""
+    points = boss.node.folder / "points"
+    points.mkdir()
+    agent = boss.start_agent("--ttl", "60", failpoints=f"@{points}")
+    ends = boss.node.workload("a").attach("SIM-0")
+    await boss.switch(1, "b")
+    await boss.ask(PREPARE, 2, "a")
+    (points / "agent_helper.unlock.asked").write_text("stop", encoding="ascii")
+    revision = await boss.tell(COMMIT, 2, "a")
+    waiting: list[int] = []
+
+    def stands() -> bool:
+        waiting[:] = [pid for pid in helpers(agent.pid, AGENT_HELPER) if stopped(pid)]
+        return bool(waiting)
+
+    until(stands, "a helper stands before it resumes what has been restored")
+    process = ends.process
+    ends.kill()
+    ends.wait()
+    os.kill(waiting[0], signal.SIGCONT)
+    answer = await boss.answer(revision)
+    assert (answer.outcome, answer.why, answer.lost) == (Outcome.COMMITTED, "", (process,))
 
 
 @pytest.mark.parametrize("fault", [FaultKind.RESTORE_FAILS, FaultKind.RESTORE_BREAKS])
