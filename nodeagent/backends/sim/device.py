@@ -36,6 +36,8 @@ from nodeagent.backends.sim.target import Buffer, DeviceError, Target
 _LINE_LIMIT = 256 << 20
 _PROGRESS_STEPS = 10
 _PROGRESS_EVERY = 0.01
+_INSTANT = 1e-6
+"""Seconds below which a copy takes no time, and there is no progress to tell of."""
 _PEERCRED = struct.Struct("3i")
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -294,6 +296,8 @@ class SimulatedDevice:
         longest = max(buffer.nominal for buffer in target.buffers.values())
         slow = self.faults.strike(FaultKind.SLOW, target.job, target.pid)
         seconds = self.shape.latency + longest / self.shape.bandwidth + (slow.ms / 1000 if slow else 0)
+        if seconds < _INSTANT:
+            return
         steps = max(1, min(_PROGRESS_STEPS, int(seconds / _PROGRESS_EVERY)))
         for step in range(1, steps + 1):
             with contextlib.suppress(TimeoutError):
