@@ -243,7 +243,7 @@ async def run_agent(
         backend = _backend(config, locks.fds, unready)
         stack.push_async_callback(backend.close)
         if not unready:
-            await _unlock_left(config, journal, backend)
+            await unlock_left(config, journal, backend)
         client, keys = config.open_store()
         await stack.enter_async_context(client)
         agent = NodeAgent(config, devices, journal, backend, client, keys)
@@ -273,7 +273,7 @@ def _backend(config: AgentConfig, lock_fds: Sequence[int], unready: str = "") ->
     return DrivenBackend(config.driver.name, pool, baseline_bytes=config.baseline_bytes, unready=unready)
 
 
-async def _unlock_left(config: AgentConfig, journal: Journal, backend: DrivenBackend) -> None:
+async def unlock_left(config: AgentConfig, journal: Journal, backend: DrivenBackend) -> None:
     """Unlock at once what an earlier life locked, where no COMMIT had begun (rule 15)."""
     for group, state in journal.state.groups.items():
         if state.begun is not None:

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explorer: every state that a small group can reach, with the production decision core in the middle.
+"""The explorer: every state that a small group can reach, with the production code in the middle.
 
-`decide`, the commands and the transactions built from them are those that the coordinator runs (`coordinator.decide`,
-`coordinator.apply.transaction`). Around them stands a model, small enough to be searched whole:
+What runs is what runs in production:
 
-- etcd: keys with revisions; a transaction applies at once and whole, or not at all (`world`);
+- the decision core, the commands, and the transactions built from them (`bridge`), of which each is asked about every
+  picture that it can tell apart;
+- the agent: its worker, switch, plan, journal and store (`life`), put into every situation that it can tell apart, and
+  run once for every way in which its driver calls may turn out, and its own death before any of its effects;
+- what an agent does at its start, and `timeslice repair --restored`;
+- the client's session, asked what it sends in each standing of its job's ticket (`sessions`).
+
+Around them stands a model, small enough to be searched whole:
+
+- etcd: keys with revisions; a transaction applies at once and whole, or not at all (`etcd`);
 - replicas: what is decided on one view is written later, when others may have come before it, or never (`world`);
-- agents: PREPARE, COMMIT and RELEASE as the protocol has them, with a journal and restarts (`agents`);
-- clients and what befalls them (`clients`).
+- the driver, with its four states and what may go wrong with each call (`device`); helpers, which end the call in
+  flight, unlock what they have locked, and keep the OS locks until then (`agents`);
+- clients and operators, who may do at any time what they may do (`clients`, `operators`); their streams, of which only
+  what a replica hears is here; time, which is whether a wait is over.
 
-`invariants` says what must hold in every state and for every write, `search` goes through all of them and, since faults
-are counted, shows too that everything comes to rest once they have ended. ``python -m chaos.explore --help``.
+`invariants` says what must hold in every state and for every write, `search` goes through all of them, `symmetry`
+leaves out what differs by names alone and, since faults are counted, `rest` shows that everything ends once they do.
+``python -m chaos.explore --help``.
 """

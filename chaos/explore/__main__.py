@@ -8,126 +8,152 @@ import gc
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
-from chaos.explore.bridge import Core
-from chaos.explore.coverage import Coverage, Lines
-from chaos.explore.faults import FAULTS, LASTING
-from chaos.explore.search import Result, explore
-from chaos.explore.world import Size, World
+from chaos.explore.coverage import Ways, together
+from chaos.explore.faults import FAULTS
+from chaos.explore.search import Progress, Result, explore, odds
+from chaos.explore.sets import SETS
+from chaos.explore.size import Size
 
-SETS: tuple[Size, ...] = (
-    Size(replicas=2, faults=(("expire", 1), ("restart", 1), ("crash", 1))),
-    Size(faults=(("die", 1), ("pause", 1))),
-    Size(faults=(("restart", 1), ("away", 1), ("refuse", 1))),
-    Size(faults=(("evict", 1), ("unrestored", 1))),
-    Size(faults=(("restored", 1),)),
-    Size(faults=(("expire", 1), ("resist", 1)), lasting=True),
-    Size(faults=(("expire", 1), ("unsaved", 1)), lasting=True),
-    Size(faults=(("cancel", 1), ("unfit", 1))),
-    Size(faults=(("slow", 1), ("refuse", 1))),
-    Size(faults=(("restart", 1), ("away", 1), ("drop", 1))),
-    *(Size(faults=((fault, 2),), lasting=True) for fault in sorted(LASTING)),
-    Size(jobs=3, nodes=1),
-)
-"""Searched when nothing is asked for by name: together they have every fault, and each of them is searched whole."""
+SYMMETRY = """\
+Of states that differ only in which job, which node or which replica is which, one is searched: replicas have no
+names, jobs and nodes of one kind (priority, part in the specs) may change places. Counts are of what is left then.
+Kept of a state that is done are 8 bytes of a hash and the 8 bytes of the one it was reached from; among N states the
+odds that two of them had one hash, and one was left out, are below N² in 2⁶². What a search that ends at --max-states
+says holds for the states that it has seen, which are not all; whether all comes to rest it does not say.
+"""
 
-EXAMPLES = """
+EXAMPLES = """\
 examples:
   python -m chaos.explore                                  the set that the tests of every change run
   python -m chaos.explore --fault expire --fault refuse=2  one model: a session ends, a node refuses twice
-  python -m chaos.explore --jobs 3 --nodes 1 --fault evict
-  python -m chaos.explore --replicas 2 --every-order --fault restart
+  python -m chaos.explore --jobs 3 --nodes 2 --replicas 2  larger, with the usual faults: see --max-states, --workers
+  python -m chaos.explore --jobs 2 --nodes 3 --replicas 2
 """
+
+USUAL = (("expire", 1), ("restart", 1), ("crash", 1), ("repeat", 1))
+"""The faults of a model for which none are named and which is larger than two by two."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if everything was searched and nothing is broken, 1 for a violation, 2 if the limit was reached."""
-    parser = argparse.ArgumentParser(
-        prog="python -m chaos.explore",
-        description="Search every state of a small group that runs the production decision core.",
-        epilog="faults:\n" + "\n".join(f"  {name:11}{what}" for name, what in FAULTS.items()) + "\n" + EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--jobs", type=int, default=2, choices=range(1, 5))
-    parser.add_argument("--nodes", type=int, default=2, choices=range(1, 5))
-    parser.add_argument("--replicas", type=int, default=1, choices=range(1, 4))
-    parser.add_argument("--fault", action="append", default=[], metavar="NAME[=TIMES]", help="may be given again")
-    parser.add_argument("--every-order", action="store_true", help="search also orders that nobody can tell apart")
-    parser.add_argument("--lasting", action="store_true", help="a node's fault comes to stay: nothing may spin")
-    parser.add_argument("--max-states", type=int, default=5_000_000, help="end the search of one model there")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="models that are searched at once")
-    parser.add_argument("--missed", action="store_true", help="name the lines of the core that were never run")
+    parser = _parser()
     chosen = parser.parse_args(arguments)
-    alone = (
-        chosen.fault
-        or chosen.every_order
-        or chosen.lasting
-        or (chosen.jobs, chosen.nodes, chosen.replicas) != (2, 2, 1)
-    )
-    sizes = (_size(parser, chosen),) if alone else SETS
-    workers = min(chosen.workers, len(sizes))
-    run: dict[str, set[int]] = {}
+    size = _size(parser, chosen)
     failed, states, steps, began = 0, 0, 0, time.monotonic()
-    with ProcessPoolExecutor(workers) as pool:
-        for size, search in zip(sizes, pool.map(partial(_search, limit=chosen.max_states), sizes), strict=True):
-            _report(size, search)
-            result = search.result
-            states, steps = states + result.states, steps + result.transitions
-            failed = failed or (1 if result.violation else 0 if result.whole else 2)
-            for lines in search.lines:
-                run.setdefault(lines.name, set()).update(lines.run)
+    ways: list[Ways] = []
+    results = _all(chosen) if size is None else iter([(size, _one(size, chosen))])
+    for of, result in results:
+        _report(of, result)
+        states, steps = states + result.states, steps + result.transitions
+        failed = failed or (1 if result.violation else 0 if result.whole else 2)
+        ways += result.ways
     print(f"together {states:,} states, {steps:,} steps, {time.monotonic() - began:.1f} s")
-    _covered([Lines(lines.name, lines.possible, frozenset(run[lines.name])) for lines in Coverage().lines()], chosen)
+    _covered(together(ways), chosen)
     return failed
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    result: Result
-    asked: int
-    lines: list[Lines]
+def _parser() -> argparse.ArgumentParser:
+    faults = "faults:\n" + "\n".join(f"  {name:11}{what}" for name, what in FAULTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.explore",
+        description="Search every state of a small group that runs the production decision core and agent.",
+        epilog=f"{faults}\n\n{SYMMETRY}\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--jobs", type=int, choices=range(1, 5), help="default 2")
+    parser.add_argument("--nodes", type=int, choices=range(1, 5), help="default 2")
+    parser.add_argument("--replicas", type=int, choices=range(1, 4), help="default 1")
+    parser.add_argument("--fault", action="append", default=[], metavar="NAME[=TIMES]", help="may be given again")
+    parser.add_argument("--lasting", action="store_true", help="a node's fault comes to stay: nothing may spin")
+    parser.add_argument("--priorities", metavar="N,…", help="of the jobs, in order")
+    parser.add_argument("--specs", metavar="N,…/N,…", help="the numbers of the nodes of each spec in turn")
+    parser.add_argument(
+        "--no-os-locks", action="store_true", help="a new agent does not wait for the old one's helpers"
+    )
+    parser.add_argument("--every-name", action="store_true", help="search also what differs by names alone")
+    parser.add_argument("--max-states", type=int, default=5_000_000, help="end the search of one model there")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument("--missed", action="store_true", help="name the ways of the core that were never taken")
+    return parser
 
 
-def _search(size: Size, limit: int) -> _Search:
-    """One model, in a process of its own."""
-    gc.disable()  # nothing here is a cycle, and the collector would walk all of the states again and again
-    coverage = Coverage()
-    plain = World(size)
-    world = World(size, Core(plain.jobs, plain.nodes, coverage.call))
-    result = explore(world, max_states=limit, progress=_progress)
-    return _Search(result, world.core.asked, coverage.lines())
-
-
-def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size:
+def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size | None:
+    """The one model that is asked for; None: the set."""
     faults: dict[str, int] = {}
     for one in chosen.fault:
         name, _, times = one.partition("=")
         if name not in FAULTS or (times and not times.isdigit()):
             parser.error(f"--fault {one}: there are {', '.join(FAULTS)}; a number of times may follow, as in expire=2")
         faults[name] = int(times or 1)
-    return Size(chosen.jobs, chosen.nodes, chosen.replicas, tuple(faults.items()), chosen.every_order, chosen.lasting)
+    jobs, nodes, replicas = chosen.jobs or 2, chosen.nodes or 2, chosen.replicas or 1
+    named = any((chosen.jobs, chosen.nodes, chosen.replicas, faults, chosen.lasting, chosen.priorities, chosen.specs))
+    if not (named or chosen.no_os_locks or chosen.every_name):
+        return None
+    large = jobs * nodes * replicas > 8 and not faults
+    try:
+        priorities = tuple(int(one) for one in chosen.priorities.split(",")) if chosen.priorities else ()
+        specs = chosen.specs.split("/") if chosen.specs else []
+        generations = tuple(tuple(int(one) - 1 for one in spec.split(",")) for spec in specs)
+    except ValueError as error:
+        parser.error(str(error))
+    if (priorities and len(priorities) != jobs) or any(not 0 <= one < nodes for spec in generations for one in spec):
+        parser.error("--priorities has one number for each job, --specs has numbers from 1 to that of --nodes")
+    return Size(
+        jobs,
+        nodes,
+        replicas,
+        USUAL if large else tuple(faults.items()),
+        chosen.lasting,
+        generations,
+        priorities,
+        fence=not chosen.no_os_locks,
+        symmetry=not chosen.every_name,
+    )
 
 
-def _describe(size: Size) -> str:
-    faults = ", ".join(f"{name} x {times}" if times > 1 else name for name, times in size.faults) or "no faults"
-    lasting = ", to stay" if size.lasting else ""
-    return f"{size.jobs} jobs, {size.nodes} nodes, {size.replicas} replicas; {faults}{lasting}"
+def _one(size: Size, chosen: argparse.Namespace) -> Result:
+    """One model, by all the workers."""
+    gc.disable()  # nothing here is a cycle, and the collector would walk all of the states again and again
+    return explore(size, max_states=chosen.max_states, workers=chosen.workers, progress=_progress())
 
 
-def _progress(found: int, done: int, depth: int) -> None:
-    if sys.stderr.isatty():
-        print(f"  {done:,} of {found:,} states, depth {depth}", end="\r", file=sys.stderr, flush=True)
+def _all(chosen: argparse.Namespace) -> Iterator[tuple[Size, Result]]:
+    """The set: the first and largest by all the workers, then a model to each of them."""
+    yield SETS[0], _one(SETS[0], chosen)
+    with ProcessPoolExecutor(min(chosen.workers, len(SETS))) as pool:
+        asked = {pool.submit(partial(_alone, limit=chosen.max_states), size): size for size in SETS[1:]}
+        for done in as_completed(asked):
+            yield asked[done], done.result()
 
 
-def _report(size: Size, search: _Search) -> None:
-    result = search.result
+def _alone(size: Size, limit: int) -> Result:
+    gc.disable()
+    return explore(size, max_states=limit)
+
+
+def _progress() -> Progress:
+    last = [time.monotonic()]
+
+    def tell(found: int, done: int, depth: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() or now - last[0] >= 10:
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(f"  {found:,} states, {done:,} looked into, depth {depth}", end=end, file=sys.stderr, flush=True)
+            last[0] = now
+
+    return tell
+
+
+def _report(size: Size, result: Result) -> None:
+    how = "searched whole" if result.whole else "not searched whole"
     print(
-        f"{_describe(size)}: {'searched whole' if result.whole else 'not searched whole'}, {result.states:,} states, "
-        f"{result.transitions:,} steps, depth {result.depth}, {result.at_rest} at rest, "
-        f"{search.asked:,} questions to the core, {result.seconds:.1f} s",
+        f"{size.describe()}: {how}, {result.states:,} states, {result.transitions:,} steps, depth {result.depth}, "
+        f"{result.at_rest:,} at rest, {result.asked:,} questions to the core, {result.situations:,} situations of "
+        f"agents, hash collision < {odds(result.states):.0e}, {result.seconds:.1f} s",
         flush=True,
     )
     if result.violation is None:
@@ -141,14 +167,17 @@ def _report(size: Size, search: _Search) -> None:
             print(f"  {name}: {value}")
 
 
-def _covered(files: list[Lines], chosen: argparse.Namespace) -> None:
-    """What the search never runs, it says nothing about."""
-    run = sum(len(one.run & one.possible) for one in files)
-    possible = sum(len(one.possible) for one in files)
-    print(f"lines of the decision core that were run, by tracing: {run} of {possible}")
+def _covered(files: list[Ways], chosen: argparse.Namespace) -> None:
+    """What the search never takes, it says nothing about."""
+    taken, possible = sum(len(one.taken) for one in files), sum(len(one.possible) for one in files)
+    print(
+        f"ways through the decision core that were taken, by tracing (lines, and branches into and past their bodies): "
+        f"{taken} of {possible}, {100 * taken / possible:.1f} %; "
+        f"{sum(one.exhausted for one in files)} matches name every case there is"
+    )
     for one in files:
-        tail = f"; never: {', '.join(map(str, one.missed))}" if chosen.missed and one.missed else ""
-        print(f"  {one.name:15} {len(one.run & one.possible):4} of {len(one.possible):4}{tail}")
+        tail = f"; never: {', '.join(one.missed)}" if chosen.missed and one.missed else ""
+        print(f"  {one.name:15} {len(one.taken):4} of {len(one.possible):4}{tail}")
 
 
 if __name__ == "__main__":

@@ -1,203 +1,252 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agents, as the protocol has them: a model of `nodeagent`, not that code.
+"""The agents: when each may go on, and what that changes. What it then does, the production agent says (`life`).
 
-Reading the directive and doing what it says are two steps, so that the directive may be another one in between; so are
-doing and answering. A driver call of a dead agent's helper ends before the next agent may start, by the OS lock
-(protocol rule 2), so it is part of the step. An answer is guarded by the directive's mod revision, the agent's own
-registration, and there being none yet (rule 7).
+Carrying out a directive, up to the answer, is one step: nobody else can see the device or the journal, and nobody else
+can change them. The answer is another step, so that the directive may be a newer one by then, and so is hearing of that
+in the middle (`NodeState.missed`). An answer's transaction compares what the production store compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from chaos.explore.device import ORPHANED, moved
 from chaos.explore.faults import Budget
-from chaos.explore.state import BLAMED, LATER, Answer, DirectiveState, NodeState, Process, State
+from chaos.explore.invariants import Broken
+from chaos.explore.life import Become, Lives, Situation
+from chaos.explore.state import BLAMED, LATER, NodeState, Saying, State, put
 
-Step = tuple[str, NodeState, str]
-"""What is done, the node after it, and the fault that it takes ("" for none)."""
+LOOKS = "looks"
+"""The step in which an agent notes what is on its device while no switch is in hand."""
 
-LOCAL = frozenset({"prepare", "begin", "save", "restore", "release"})
-"""Steps that nobody else sees before the node has answered, and that nobody else can change."""
-
-FIRST = {"PREPARE": "prepare", "COMMIT": "begin", "RELEASE": "release"}
-PREPARED, COMMITTED, RELEASED = Answer("PREPARED"), Answer("COMMITTED"), Answer("RELEASED")
+NODE_FAULTS = ("restart", "refuse", "unfit", "unsavable", "resist", "unsaved", "fatal", "unrestored", "stuck")
 
 
-class SavedWhatItRefused(Exception):
-    """A node that refused this epoch's PREPARE has saved something all the same (invariant 8)."""
+class Step(NamedTuple):
+    """What is done, the node after it, the faults that it takes, and whether the process records have changed."""
+
+    what: str
+    node: NodeState
+    faults: tuple[str, ...] = ()
+    wrote: bool = False
 
 
-def steps(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
-    """Everything that this node's agent may do next."""
+@dataclass(slots=True)
+class Agents:
+    """What the agents may do, found out once for each node that can be told apart.
+
+    Attributes:
+        fence: a new agent waits for the OS locks that helpers of the old one have.
+    """
+
+    lives: Lives
+    budget: Budget
+    fence: bool = True
+    _known: dict[object, tuple[Step, ...]] = field(default_factory=dict)
+
+    def steps(self, state: State, place: int) -> tuple[Step, ...]:
+        """Everything that this node's agent, living or dead, and its helpers may do next."""
+        key = (state.nodes[place], state.faults, bool(state.turn.blocked))
+        found = self._known.get(key)
+        if found is None:
+            found = tuple(map(self._fenced, _steps(state, place, self.lives, self.budget)))
+            self._known[key] = found
+        return found
+
+    def _fenced(self, step: Step) -> Step:
+        """Nobody else touches the device before the helpers of a dead agent have ended: they may as well end now."""
+        if not self.fence or not step.node.orphans:
+            return step
+        ended = _orphans_end(step.node, self.lives.jobs)
+        return step._replace(what=f"{step.what}, {ended.what}", node=ended.node)
+
+
+def _steps(state: State, place: int, lives: Lives, budget: Budget) -> Iterator[Step]:
+    node = state.nodes[place]
+    if node.again is not None:
+        yield _deliver(node, node.again)
+    if node.orphans:
+        yield _orphans_end(node, lives.jobs)
     if not node.up:
-        yield from _down(state, node, budget)
+        if node.registered and budget.left(state, "away"):
+            yield Step("its dead agent's lease ends", _unregistered(node), ("away",))
+        yield from _start(state, node, lives, budget)
         return
     if budget.left(state, "restart"):
-        yield "its agent dies", _died(node), "restart"
-    match node.step:
-        case "":
-            told = node.apart or state.directive
-            if told is not None and node.answer is None:
-                yield f"reads {told.kind}", node._replace(step=FIRST[told.kind], told=told, current=True), ""
-        case "prepare":
-            yield from _prepare(state, node, jobs, budget)
-        case "begin":
-            yield from _begin(state, node, jobs, budget)
-        case "save":
-            yield from _save(state, node, jobs, budget)
-        case "restore":
-            yield from _restore(state, node, jobs, budget)
-        case "release":
-            unlocked = tuple(_unlock(process) for process in node.processes)
-            yield "unlocks", _say(node._replace(processes=unlocked, prepared="", begun=False), RELEASED), ""
-        case _:
-            yield _answer(node)
-
-
-def _down(state: State, node: NodeState, budget: Budget) -> Iterator[Step]:
-    later = LATER if state.turn.blocked else BLAMED
-    processes = node.processes if node.begun else tuple(_unlock(process) for process in node.processes)
-    yield "its agent starts", node._replace(up=True, registered=later, processes=processes), ""
-    if node.registered and budget.left(state, "away"):
-        yield "its dead agent's lease ends", node._replace(registered=0), "away"
-
-
-def _died(node: NodeState) -> NodeState:
-    return node._replace(up=False, step="", told=None, current=False, saying=None, prepared="")
-
-
-def _prepare(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
-    told = _told(node)
-    going = [job for job in _outgoing(node, told, jobs) if node.processes[job]]
-    # Another directive may have come since it read: what it prepares then counts for nothing.
-    yes, refused = ("yes", "refused") if node.current else ("", "")
-    node = node._replace(begun=False)
-    locked = _locked(node, going)
-    resists, unfit, refuses = (budget.chance(state, node, name) for name in ("resist", "unfit", "refuse"))
-    stuck = (resists.sure and going) or (unfit.sure and told.on) or refuses.sure
-    if not stuck:
-        yield "locks, is prepared", _say(locked._replace(prepared=yes), PREPARED), ""
-    if going and resists.may:
-        if told.kill:
-            killed = _killed(locked, going)._replace(prepared=yes)
-            yield "kills what resists, is prepared", _say(killed, PREPARED), resists.costs
-        else:
-            answer = Answer("REFUSED", "OUTGOING", job=jobs[going[0]])
-            yield f"cannot lock {answer.job}", _say(node._replace(prepared=refused), answer), resists.costs
-    if told.on and unfit.may:
-        answer = Answer("REFUSED", "INCOMING", job=told.on)
-        yield f"finds {told.on} unfit", _say(node._replace(prepared=refused), answer), unfit.costs
-    if refuses.may:
-        yield "refuses", _say(node._replace(prepared=refused), Answer("REFUSED", "NODE")), refuses.costs
-
-
-def _begin(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
-    """It looks and locks again, and only then notes that the commit has begun."""
-    told = _told(node)
-    going = _outgoing(node, told, jobs)
-    refuses = budget.chance(state, node, "refuse")
-    if node.prepared or not refuses.sure:
-        yield "notes COMMIT-BEGUN", _locked(node, going)._replace(begun=True, step="save"), ""
-    if not node.prepared and refuses.may:
-        answer = Answer("REFUSED", "NODE")
-        yield "refuses to commit", _say(node._replace(prepared="refused"), answer), refuses.costs
-
-
-def _save(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
-    told = _told(node)
-    going = [job for job in _outgoing(node, told, jobs) if node.processes[job]]
-    if going and node.prepared == "refused":
-        raise SavedWhatItRefused
-    parked = node
-    for job in going:
-        parked = _put(parked, job, _park(parked.processes[job], lost=jobs[job] == told.lost_job))
-    unsaved, fatal = budget.chance(state, node, "unsaved"), budget.chance(state, node, "fatal")
-    if not going or not (unsaved.sure or fatal.sure):
-        yield "saves", parked._replace(step="restore"), ""
-    if going and unsaved.may:
-        if told.kill:
-            yield "kills what it cannot save", _killed(parked, going)._replace(step="restore"), unsaved.costs
-        else:
-            answer = Answer("FAILED", failure="NOT_SAVED", job=jobs[going[0]])
-            yield f"cannot save {answer.job}", _say(node, answer), unsaved.costs
-    if going and fatal.may:
-        answer = Answer("FAILED", failure="PROCESS_LOST", job=jobs[going[0]])
-        yield f"loses {answer.job}", _say(_killed(node, going[:1]), answer), fatal.costs
-
-
-def _restore(state: State, node: NodeState, jobs: tuple[str, ...], budget: Budget) -> Iterator[Step]:
-    told = _told(node)
-    if not told.on:
-        yield "is free", _say(node, COMMITTED), ""
+        yield Step("its agent dies", died(node), ("restart",))
+        if node.saying and budget.left(state, "late"):
+            late = died(node)._replace(again=node.saying)
+            yield Step("its agent dies, its answer is on the way", late, ("restart", "late"))
+    if not node.registered:
+        yield Step("its agent is registered anew", node._replace(registered=_mod(state)))
+    elif budget.left(state, "lapse"):
+        yield Step("its registration ends", _unregistered(node), ("lapse",))
+    if node.saying is not None:
+        yield from _answer(state, node, node.saying, lives, budget)
         return
-    job = jobs.index(told.on)
-    process = node.processes[job]
-    wanted = process is not None and (not process.lost or process.session == told.on_session)
-    fails = budget.chance(state, node, "unrestored")
-    parked = wanted and process is not None and process.state == "PARKED"
-    if not (parked and fails.sure):
-        after = _put(node, job, Process("RUNNING", process.session)) if process and wanted else node
-        yield f"brings {told.on} on", _say(after, COMMITTED), ""
-    if parked and fails.may:
-        answer = Answer("FAILED", failure="NOT_RESTORED", job=told.on)
-        yield f"cannot restore {told.on}", _say(_killed(node, [job]), answer), fails.costs
+    if node.missed is not None and node.registered:
+        for become in lives.step(_situation(node, superseded=True), budget.of(state, NODE_FAULTS)):
+            after = _become(node, become)._replace(missed=None, behind=False)
+            yield Step(f"gives up {node.missed.kind}", after, become.faults, become.wrote)
+    told = node.directive is not None and not node.untold and not node.answered and node.registered
+    at = _situation(node)
+    for become in lives.step(at, budget.of(state, NODE_FAULTS)):
+        after = _become(node, become)
+        if told:
+            said = f"answers {become.saying.answer.outcome}" if become.saying else ""
+            if node.ahead and said not in ("", "answers STALE"):
+                raise Broken(4, "an agent obeys a smaller epoch than one that it has seen")
+            assert node.directive is not None
+            what = f"carries out {node.directive.kind}, {'dies' if become.died else said or 'gives up'}"
+            yield Step(what, after._replace(missed=None, behind=False), become.faults, become.wrote)
+        elif after != node:
+            yield Step("dies as it looks" if become.died else LOOKS, after, become.faults, become.wrote)
+    if budget.left(state, "unsure") and node.answered and node.locked:
+        for become in lives.step(at._replace(unsure=True), {}):
+            yield Step("cannot confirm its directive, unlocks", _become(node, become), ("unsure",), become.wrote)
 
 
-def _answer(node: NodeState) -> Step:
-    saying = node.saying
-    assert saying is not None
-    after = node._replace(step="", told=None, current=False, saying=None)
-    if saying.outcome == "COMMITTED":
-        after = after._replace(begun=False)
-    if node.current and node.registered and node.answer is None:
-        return f"answers {saying.outcome}", after._replace(answer=saying), ""
-    return f"answers {saying.outcome} in vain", after, ""
+def died(node: NodeState) -> NodeState:
+    """The agent is dead; its helpers end what they do, and unlock what they have locked."""
+    begun, locked = node.disk or (node.begun, node.locked)
+    undone = tuple((job, "undo") for job in node.helped)
+    return node._replace(
+        up=False,
+        saying=None,
+        prepared=False,
+        missed=None,
+        behind=False,
+        begun=begun,
+        locked=locked,
+        disk=None,
+        helped=(),
+        orphans=(*node.orphans, *undone),
+    )
 
 
-def _outgoing(node: NodeState, told: DirectiveState, jobs: tuple[str, ...]) -> list[int]:
-    """What is on and shall not be: other jobs, and what the lost session of the incoming job has left (rule 5)."""
-    found = []
-    for job, process in enumerate(node.processes):
-        if process is None or process.state == "PARKED":
+def _start(state: State, node: NodeState, lives: Lives, budget: Budget) -> Iterator[Step]:
+    for become in lives.start(_situation(node), budget.of(state, ("restart", "stuck"))):
+        after = _become(node, become)
+        if become.died:
+            yield Step("its agent starts and dies", after, become.faults)
             continue
-        left_behind = jobs[job] == told.lost_job and told.lost_session and told.on_session != told.lost_session
-        if jobs[job] != told.on or (left_behind and process.session == told.lost_session):
-            found.append(job)
-    return found
+        again = node.again and node.again._replace(living=False)
+        started = _kept(after._replace(up=True, registered=_mod(state), again=again))
+        yield Step("its agent starts", started, become.faults)
+        if budget.left(state, "ahead"):
+            yield Step("its agent starts, and has seen a later epoch", started._replace(ahead=True), ("ahead",))
 
 
-def _told(node: NodeState) -> DirectiveState:
-    assert node.told is not None
-    return node.told
+def _answer(state: State, node: NodeState, saying: Saying, lives: Lives, budget: Budget) -> Iterator[Step]:
+    after = node._replace(saying=None)
+    outcome = saying.answer.outcome
+    if not accepted(saying):
+        yield Step(f"answers {outcome} in vain", after)
+        return
+    written, wrote = _written(after, saying)
+    settled = lives.settle(_situation(after), outcome)
+    noted = written._replace(begun=settled.begun, disk=settled.disk)
+    yield Step(f"its {outcome} is written", noted, (), wrote)
+    if budget.left(state, "repeat"):
+        again = _kept(noted._replace(again=saying._replace(first=False)))
+        yield Step(f"its {outcome} is written, and comes again", again, ("repeat",), wrote)
+    if noted != written and budget.left(state, "restart"):
+        yield Step(f"its {outcome} is written, its agent dies", died(written), ("restart",), wrote)
 
 
-def _say(node: NodeState, answer: Answer) -> NodeState:
-    return node._replace(step="answer", saying=answer)
+def _deliver(node: NodeState, saying: Saying) -> Step:
+    after = node._replace(again=None)
+    if not accepted(saying):
+        return Step("an answer arrives late, in vain", after)
+    written, wrote = _written(after, saying)
+    pending = written.saying and written.saying._replace(first=False)
+    return Step("an answer arrives late", written._replace(saying=pending), (), wrote)
 
 
-def _put(node: NodeState, job: int, process: Process | None) -> NodeState:
-    return node._replace(processes=(*node.processes[:job], process, *node.processes[job + 1 :]))
+def accepted(saying: Saying) -> bool:
+    """Whether each compare of the answer's transaction is true."""
+    true = {"directive": saying.current, "agent": saying.living, "ack": saying.first}
+    return all(true[one] for one in saying.compares)
 
 
-def _locked(node: NodeState, which: list[int]) -> NodeState:
-    for job in which:
-        process = node.processes[job]
-        if process is not None:
-            node = _put(node, job, process._replace(state="LOCKED"))
+def _written(node: NodeState, saying: Saying) -> tuple[NodeState, bool]:
+    if not saying.current:
+        raise Broken(11, "an answer to an older directive is written")
+    if not saying.living:
+        raise Broken(11, "an answer is written under a registration that is gone")
+    wrote = saying.records is not None and saying.records != node.records
+    refused = node.refused or saying.answer.outcome == "REFUSED"
+    after = node._replace(answer=saying.answer, current=saying.current, refused=refused)
+    if saying.records is not None:
+        after = after._replace(records=saying.records, recorded=True)
+    if after.again is not None:
+        after = after._replace(again=after.again._replace(first=False))
+    return after, wrote
+
+
+def _orphans_end(node: NodeState, jobs: tuple[str, ...]) -> Step:
+    """The helpers of a dead agent end their driver calls, then unlock what they have locked, then exit."""
+    processes = node.processes
+    for job, call in node.orphans:
+        before, after = ORPHANED[call]
+        processes = put(processes, job, moved(processes, job, before, after, jobs))
+    return Step("its helpers end", node._replace(processes=processes, orphans=()))
+
+
+def _become(node: NodeState, become: Become) -> NodeState:
+    after = node._replace(
+        prepared=become.prepared,
+        begun=become.begun,
+        locked=become.locked,
+        disk=become.disk,
+        helped=become.helped,
+        processes=become.processes,
+        records=become.records,
+        recorded=node.recorded or become.wrote,
+        saying=become.saying,
+        lasting=become.lasting,
+    )
+    return died(after)._replace(orphans=(*node.orphans, *become.orphans)) if become.died else after
+
+
+def _kept(node: NodeState) -> NodeState:
+    """Without an answer on its way that can never be written any more."""
+    if node.again is not None and not accepted(node.again):
+        return node._replace(again=None)
     return node
 
 
-def _killed(node: NodeState, which: list[int]) -> NodeState:
-    for job in which:
-        node = _put(node, job, None)
-    return node
+def _unregistered(node: NodeState) -> NodeState:
+    saying = node.saying and node.saying._replace(living=False)
+    again = node.again and node.again._replace(living=False)
+    return _kept(node._replace(registered=0, prepared=False, saying=saying, again=again))
 
 
-def _unlock(process: Process | None) -> Process | None:
-    return process._replace(state="RUNNING") if process and process.state == "LOCKED" else process
+def _mod(state: State) -> int:
+    return LATER if state.turn.blocked else BLAMED
 
 
-def _park(process: Process | None, *, lost: bool) -> Process:
-    assert process is not None
-    return Process("PARKED", process.session, process.lost or lost)
+def _situation(node: NodeState, *, superseded: bool = False) -> Situation:
+    told = node.missed if superseded else None if node.untold else node.directive
+    return Situation(
+        bool(node.registered),
+        node.ahead,
+        node.prepared,
+        node.refused,
+        node.begun,
+        node.locked,
+        node.disk,
+        node.helped,
+        told,
+        superseded and node.behind,
+        superseded,
+        node.answer.outcome if node.answered and node.answer and not superseded and told else "",
+        node.answer is not None,
+        node.processes,
+        node.records,
+        node.recorded,
+        node.claimed == "ours",
+        node.lasting,
+    )

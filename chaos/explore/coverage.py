@@ -1,66 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lines of the decision core the search has run: what it never runs it says nothing about."""
+"""Which ways through the decision core the search has taken: what it never takes it says nothing about.
+
+A way is what a coverage tool in branch mode calls one: from an `if`, a `while`, a `for` or a `case` into its body, and
+past it; and each line. What is taken is seen by tracing. A `match` that names every member of an enum has no way past
+its last `case`: the type checker sees to that (`Ways.exhausted` counts them).
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
-import coordinator.decide.commands as commands_module
-import coordinator.decide.committing as committing_module
-import coordinator.decide.core as core_module
-import coordinator.decide.drop as drop_module
-import coordinator.decide.held as held_module
-import coordinator.decide.idle as idle_module
-import coordinator.decide.numbers as numbers_module
-import coordinator.decide.preparing as preparing_module
-import coordinator.decide.queue as queue_module
-import coordinator.decide.releasing as releasing_module
-import coordinator.decide.restores as restores_module
-import coordinator.decide.spec as spec_module
-import coordinator.decide.switch as switch_module
+import coordinator.decide
 
-MODULES: tuple[ModuleType, ...] = (
-    core_module,
-    idle_module,
-    held_module,
-    preparing_module,
-    committing_module,
-    releasing_module,
-    restores_module,
-    drop_module,
-    switch_module,
-    spec_module,
-    queue_module,
-    numbers_module,
-    commands_module,
-)
+_FOLDER = Path(coordinator.decide.__file__).parent
+_IN_FUNCTION = 0x2
+"""CO_NEWLOCALS: set for the code of a function, not for that of a class or a module."""
+
+_Answer = TypeVar("_Answer")
+
+FILES: tuple[Path, ...] = tuple(sorted(one for one in _FOLDER.glob("*.py") if one.name != "__init__.py"))
+
+Way = tuple[int, int]
+"""From a line to a line; to 0: past the statement. A line alone is a way from itself to itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """The lines of one file that can run inside functions, and those of them that did."""
+class Ways:
+    """The ways through one file, and those of them that were taken.
+
+    Attributes:
+        exhausted: how many `match` statements have no way past their last case.
+    """
 
     name: str
-    possible: frozenset[int]
-    run: frozenset[int]
+    possible: frozenset[Way]
+    taken: frozenset[Way]
+    exhausted: int
 
     @property
-    def missed(self) -> list[int]:
-        return sorted(self.possible - self.run)
+    def missed(self) -> list[str]:
+        """In words."""
+        said = []
+        for line, to in sorted(self.possible - self.taken):
+            said.append(f"{line}" if to == line else f"{line} → {to or 'past it'}")
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """A statement that leads into its body or past it: lines of its test, and of the first statement in its body."""
+
+    first: int
+    last: int
+    body: int
+    body_last: int
+
+    def enters(self, line: int) -> bool:
+        return self.body <= line <= self.body_last
+
+    def tests(self, line: int) -> bool:
+        return self.first <= line <= self.last
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Traces calls of the decision core, line by line."""
+    """Traces calls of the decision core."""
 
-    _run: dict[str, set[int]] = field(default_factory=lambda: {_file(module): set() for module in MODULES})
+    _steps: dict[str, set[Way]] = field(default_factory=lambda: {str(path): set() for path in FILES})
 
-    def call(self, asked: Callable[[], object]) -> object:
+    def call(self, asked: Callable[[], _Answer]) -> _Answer:
         """Call and trace."""
         before = sys.gettrace()
         sys.settrace(self._enter)
@@ -69,41 +83,87 @@ class Coverage:
         finally:
             sys.settrace(before)
 
-    def lines(self) -> list[Lines]:
-        """For each file of the core what could run and what did."""
-        return [
-            Lines(Path(_file(module)).name, frozenset(_possible(module)), frozenset(self._run[_file(module)]))
-            for module in MODULES
-        ]
+    def ways(self) -> list[Ways]:
+        """For each file of the core what could be taken and what was."""
+        return [_ways(path, self._steps[str(path)]) for path in FILES]
 
     def _enter(self, frame: FrameType, event: str, arg: object) -> Any:
-        run = self._run.get(frame.f_code.co_filename)
-        if run is None:
+        steps = self._steps.get(frame.f_code.co_filename)
+        if steps is None:
             return None
-        run.add(frame.f_lineno)
+        last = 0
 
         def line(frame: FrameType, event: str, arg: object) -> Any:
-            run.add(frame.f_lineno)
+            nonlocal last
+            if event == "line":
+                steps.add((last, frame.f_lineno))
+                last = frame.f_lineno
+            elif event == "return":
+                steps.add((last, 0))
             return line
 
         return line
 
 
-def _file(module: ModuleType) -> str:
-    assert module.__file__ is not None
-    return module.__file__
+def together(parts: list[Ways]) -> list[Ways]:
+    """The same files, searched in several parts."""
+    taken: dict[str, frozenset[Way]] = {}
+    for one in parts:
+        taken[one.name] = taken.get(one.name, frozenset()) | one.taken
+    first = {one.name: one for one in reversed(parts)}
+    return [Ways(name, first[name].possible, taken[name], first[name].exhausted) for name in sorted(first)]
 
 
-def _possible(module: ModuleType) -> Iterator[int]:
-    """Every line of every function of the module, without the lines of definitions."""
-    source = Path(_file(module)).read_text(encoding="utf-8")
-    for code in _functions(compile(source, _file(module), "exec")):
+def _ways(path: Path, steps: set[Way]) -> Ways:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lines = frozenset(_lines(path))
+    branches, exhausted = list(_branches(tree)), 0
+    possible: set[Way] = {(line, line) for line in lines}
+    taken: set[Way] = {(line, line) for _, line in steps if line in lines}
+    for branch, ends in branches:
+        led = [to for one, to in steps if branch.tests(one)]
+        possible.add((branch.first, branch.body))
+        if any(map(branch.enters, led)):
+            taken.add((branch.first, branch.body))
+        if ends:
+            exhausted += 1
+            continue
+        possible.add((branch.first, 0))
+        if any(not branch.enters(to) and not branch.tests(to) for to in led):
+            taken.add((branch.first, 0))
+    return Ways(path.name, frozenset(possible), frozenset(taken), exhausted)
+
+
+def _lines(path: Path) -> Iterator[int]:
+    """Every line of every function of the file, without the lines of definitions."""
+    for code in _functions(compile(path.read_text(encoding="utf-8"), str(path), "exec")):
         yield from (line for _, _, line in code.co_lines() if line and line != code.co_firstlineno)
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            if constant.co_flags & 0x2:  # CO_NEWLOCALS: a function, not a class
+            if constant.co_flags & _IN_FUNCTION:
                 yield constant
             yield from _functions(constant)
+
+
+def _branches(tree: ast.Module) -> Iterator[tuple[_Branch, bool]]:
+    """Every branch, and whether there is no way past it."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for one in ast.walk(function):
+            if isinstance(one, ast.If | ast.While):
+                yield _Branch(one.test.lineno, one.test.end_lineno or 0, *_body(one.body)), False
+            elif isinstance(one, ast.For):
+                yield _Branch(one.lineno, one.iter.end_lineno or 0, *_body(one.body)), False
+            elif isinstance(one, ast.Match):
+                for number, case in enumerate(one.cases, 1):
+                    last = case.guard.end_lineno if case.guard else case.pattern.end_lineno
+                    ends = number == len(one.cases)
+                    yield _Branch(case.pattern.lineno, last or 0, *_body(case.body)), ends
+
+
+def _body(statements: list[ast.stmt]) -> tuple[int, int]:
+    return statements[0].lineno, statements[0].end_lineno or 0

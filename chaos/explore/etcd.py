@@ -8,15 +8,17 @@ from chaos.explore.state import (
     GONE,
     LATER,
     LOST,
+    NO_TURN,
     DirectiveState,
     Effect,
     NodeState,
     Pending,
+    Saying,
     State,
     TicketChange,
     TicketState,
     TurnState,
-    in_force,
+    put,
 )
 
 
@@ -29,13 +31,17 @@ def holds(state: State, pending: Pending) -> bool:
         return False
     if any(state.nodes[place].registered for place in guards.away):
         return False
+    if any(state.nodes[place].claimed for place in guards.free):
+        return False
+    if any(state.nodes[place].claimed != "ours" for place in guards.kept):
+        return False
     return all(state.tickets[change.job] for change in pending.effect.tickets if change.what in ("grant", "refuse"))
 
 
 def stale(state: State, pending: Pending) -> bool:
     """Whether the transaction can never apply any more. Revisions do not come back."""
     guards = pending.effect.guards
-    if guards.turn and not pending.fresh:
+    if (guards.turn and not pending.fresh) or (guards.spec and not pending.wish):
         return True
     for job, create in guards.tickets:
         ticket = state.tickets[job]
@@ -50,11 +56,12 @@ def write(state: State, effect: Effect) -> State:
     """The state after the transaction."""
     before, lost = state.turn, state.lost
     tickets = list(state.tickets)
-    turn, nodes, passed, directive, pending = before, state.nodes, state.passed, state.directive, state.pending
+    turn, nodes, passed, pending = before, state.nodes, state.passed, state.pending
     if effect.turn is not None:
         turn = effect.turn
         if effect.new_epoch:
             passed = tuple(kind for kind in passed if kind not in ("answer", "backoff", "drop"))
+            nodes = tuple(_new_epoch(node, overtaken=effect.overtakes) for node in nodes)
         if effect.new_token:
             passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
             tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
@@ -68,21 +75,38 @@ def write(state: State, effect: Effect) -> State:
     if effect.health:
         changed = dict(effect.health)
         quarantined = tuple(changed.get(job, was) for job, was in enumerate(quarantined))
-    if effect.directive is not None:
-        directive = effect.directive
-        nodes = tuple(_told(node, directive) if in_force(turn, n) else node for n, node in enumerate(nodes))
-    for place, alone in effect.apart:
-        told = nodes[place]._replace(current=False, answer=None, prepared="", apart=alone)
-        nodes = (*nodes[:place], told, *nodes[place + 1 :])
+    for place, directive in effect.directives:
+        nodes = put(nodes, place, told(nodes[place], directive, new_epoch=effect.new_epoch))
+    for place in effect.claim:
+        nodes = put(nodes, place, nodes[place]._replace(claimed="ours"))
+    for place in effect.unclaim:
+        nodes = put(nodes, place, nodes[place]._replace(claimed=""))
+    for place in effect.forget:
+        nodes = put(nodes, place, forgotten(nodes[place]))
+    spec, lost_by = state.spec, state.lost_by
+    if before.phase == "COMMITTING" and turn.phase == "IDLE" and before.incoming_ticket and not before.cancelled:
+        job = "abcdefgh".index(before.incoming)  # brought on for a session that is gone
+        lost_by = put(lost_by, job, before.incoming_session) if turn.resident_job == before.incoming else lost_by
+    if turn.phase == "HELD" and before.phase != "HELD":
+        lost_by = tuple(
+            0 if ticket and ticket.current and ticket.session == life else life
+            for ticket, life in zip(tickets, lost_by, strict=True)
+        )
+    if effect.removed:
+        turn, spec, lost = TurnState(), spec._replace(there=False), (0,) * len(lost)
+        lost_by = lost
+        pending = tuple(one._replace(fresh=False, wish=False) for one in pending)
+        quarantined = (False,) * len(quarantined)
     after = state._replace(
         turn=turn,
+        spec=spec,
         tickets=tuple(tickets),
         quarantined=quarantined,
-        directive=directive,
         nodes=nodes,
         passed=passed,
         pending=pending,
         lost=lost,
+        lost_by=lost_by,
     )
     return settled(after)
 
@@ -97,10 +121,62 @@ def settled(state: State) -> State:
     return _blame(state)
 
 
-def _told(node: NodeState, directive: DirectiveState) -> NodeState:
-    node = node._replace(current=False, answer=None, apart=None)
-    # What was prepared for an earlier epoch, or given up, counts for nothing.
-    return node if directive.kind == "COMMIT" else node._replace(prepared="")
+def told(node: NodeState, directive: DirectiveState, *, new_epoch: bool) -> NodeState:
+    """A directive is there. What is on its way answers an older one, and may still be missed by its reader."""
+    missed, behind = node.missed, node.behind or new_epoch
+    unread = node.directive is not None and not node.answered and not node.untold and node.saying is None
+    if unread and node.up and node.registered:
+        missed, behind = node.directive, new_epoch
+    return node._replace(
+        directive=directive,
+        untold=False,
+        missed=missed,
+        behind=behind if missed else False,
+        current=False,
+        saying=_older(node.saying),
+        again=_older(node.again),
+    )
+
+
+def forgotten(node: NodeState) -> NodeState:
+    """The ledger says nothing of the group on this node any more."""
+    return node._replace(
+        directive=None,
+        untold=False,
+        answer=None,
+        current=False,
+        records=(None,) * len(node.records),
+        recorded=False,
+        saying=_older(node.saying),
+        again=_older(node.again),
+    )
+
+
+def records_changed(state: State) -> State:
+    """Process records were written: a pin sees the change."""
+    turn = state.turn._replace(pin_changed=True) if state.turn.pinned else state.turn
+    pending = state.pending
+    if any(one.effect.turn and one.effect.turn.pinned for one in pending):
+        pending = tuple(_pin_changed(one) for one in pending)
+    return state._replace(turn=turn, pending=pending)
+
+
+def _pin_changed(pending: Pending) -> Pending:
+    turn = pending.effect.turn
+    if turn is None or not turn.pinned:
+        return pending
+    return pending._replace(effect=pending.effect._replace(turn=turn._replace(pin_changed=True)))
+
+
+def _new_epoch(node: NodeState, *, overtaken: bool) -> NodeState:
+    """What was prepared for an earlier epoch counts for nothing; what has begun is of an older one."""
+    ahead = node.ahead and not overtaken
+    disk = node.disk and (2 if node.disk[0] else 0, node.disk[1])
+    return node._replace(prepared=False, refused=False, begun=2 if node.begun else 0, disk=disk, ahead=ahead)
+
+
+def _older(saying: Saying | None) -> Saying | None:
+    return saying and saying._replace(current=False)
 
 
 def _ticket(tickets: list[TicketState | None], change: TicketChange) -> TicketState | None:
@@ -108,7 +184,8 @@ def _ticket(tickets: list[TicketState | None], change: TicketChange) -> TicketSt
     match change.what:
         case "create":
             newest = max((one.create for one in tickets if one), default=0) + 1
-            return TicketState(newest, change.session, "GRANTED" if change.granted else "WAITING", change.granted)
+            state = "GRANTED" if change.granted else "WAITING"
+            return TicketState(newest, change.session, state, change.granted, change.ghost)
         case "grant":
             assert old is not None
             return old._replace(state="GRANTED", current=True)
@@ -156,7 +233,7 @@ def _renumbered(effect: Effect, number: dict[int, int]) -> Effect:
 def _blame(state: State) -> State:
     """The blamed registration is BLAMED if it is still there, and LATER if another has come since."""
     turn = state.turn
-    if not turn.blocked and all(node.registered in (0, BLAMED) for node in state.nodes):
+    if turn.phase == NO_TURN or (not turn.blocked and all(node.registered in (0, BLAMED) for node in state.nodes)):
         return state
     wanted: list[NodeState] = []
     blamed = turn.blamed

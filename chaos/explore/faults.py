@@ -3,54 +3,53 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from chaos.explore.state import NodeState, State
+from chaos.explore.state import State
 
 FAULTS: dict[str, str] = {
     "expire": "a session's lease ends; its process lives on and asks again",
     "die": "a client's process dies with its session; its processes on the devices stay",
+    "ends": "a job's process on a node ends by itself",
     "cancel": "a client takes back an acquire",
     "evict": "an operator evicts a job",
+    "pardon": "an operator declares a quarantined job sound",
     "pause": "an operator pauses the group, and lets it go on after a while",
+    "drain": "an operator drains a node, and ends that after a while",
+    "respec": "an operator gives the group its next spec",
+    "delete": "an operator deletes the group",
+    "force": "an operator insists on a spec or a deletion that would leave state behind",
+    "taken": "another group has the device of a node, and gives it back after a while",
+    "erase": "a directive is deleted from etcd by hand",
     "restored": "etcd is restored from a backup, and repaired before a replica starts",
     "crash": "a replica dies between deciding and writing",
-    "restart": "an agent dies, and is started again",
+    "repeat": "a message arrives once more: a client's request, or an agent's answer",
+    "restart": "an agent dies at any step, or while a driver call is in flight, and is started again",
+    "late": "an agent dies, and its answer arrives after that",
     "away": "the lease of a dead agent ends before it is started again",
+    "lapse": "the lease of a living agent ends; it registers anew",
+    "ahead": "an agent that is started has seen a later epoch than the group's",
+    "unsure": "an agent cannot confirm its directive for so long that it unlocks",
     "drop": "an agent stays away for so long that the group goes on without its node",
     "slow": "an agent does not answer PREPARE in the time allowed",
+    "refuse": "a node cannot be looked at",
+    "unsavable": "an outgoing job fails the checks of PREPARE",
+    "unfit": "the incoming job has no room on the device",
     "resist": "an outgoing job cannot be locked",
-    "unfit": "the incoming job fails the checks of PREPARE",
-    "refuse": "a node refuses PREPARE, or COMMIT when it must prepare again",
+    "stuck": "a job that was locked cannot be unlocked",
     "unsaved": "a locked job cannot be saved",
     "fatal": "a process fails for good while it is saved",
     "unrestored": "the incoming job cannot be restored",
 }
 
-
-LASTING = frozenset({"resist", "unfit", "refuse", "unsaved", "fatal", "unrestored"})
+LASTING = frozenset({"refuse", "unsavable", "unfit", "resist", "unsaved", "fatal", "unrestored"})
 """Faults of a node that may come to stay."""
 
 
-class Chance(NamedTuple):
-    """Whether a fault may happen now, whether it is sure to, and which fault that takes from the budget."""
-
-    may: bool
-    sure: bool
-    costs: str
-
-
-NEVER, SURE = Chance(may=False, sure=False, costs=""), Chance(may=True, sure=True, costs="")
-
-
 class Budget:
-    """Which of the faults are on, and how to spend one.
+    """Which of the faults are on, and how to spend one."""
 
-    ``lasting``: a node's fault has come to stay: from then on the same goes wrong there every time.
-    """
-
-    def __init__(self, budget: dict[str, int], *, lasting: bool = False) -> None:
-        self.lasting = lasting
+    def __init__(self, budget: dict[str, int]) -> None:
         unknown = budget.keys() - FAULTS.keys()
         if unknown:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
@@ -62,13 +61,13 @@ class Budget:
         place = self._place.get(name)
         return place is not None and state.faults[place] > 0
 
-    def chance(self, state: State, node: NodeState, name: str) -> Chance:
-        """Whether this may go wrong on this node."""
-        if node.lasting == name:
-            return SURE
-        return Chance(may=True, sure=False, costs=name) if self.left(state, name) else NEVER
+    def of(self, state: State, names: Sequence[str]) -> dict[str, int]:
+        """How many are left of each of these of which there are any."""
+        return {name: state.faults[self._place[name]] for name in names if self.left(state, name)}
 
-    def spent(self, state: State, name: str) -> tuple[int, ...]:
-        """What is left of the faults after this one."""
-        place = self._place[name]
-        return (*state.faults[:place], state.faults[place] - 1, *state.faults[place + 1 :])
+    def spent(self, state: State, *names: str) -> tuple[int, ...]:
+        """What is left of the faults after these."""
+        faults = list(state.faults)
+        for name in names:
+            faults[self._place[name]] -= 1
+        return tuple(faults)

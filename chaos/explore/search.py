@@ -1,18 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Breadth-first through every state, so that the way to a violation is a shortest one; then: does all come to rest?"""
+"""Breadth-first through every state, so that the way to a violation is a shortest one; then: does all come to rest?
+
+The search goes layer by layer. Each of its parts (`part`), which may be processes, looks into the states of a layer
+that it has; the fingerprints of what it finds go to the parts that answer for them. Kept of a state are its fingerprint
+and that of the one it was first reached from. Two states with one fingerprint would be taken for one: among N states
+the odds of that are below N² in 2⁶² (`odds`).
+"""
 
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from chaos.explore.agents import SavedWhatItRefused
 from chaos.explore.bridge import LeaseLost
+from chaos.explore.coverage import Ways
 from chaos.explore.invariants import Broken, check_rest, check_state
+from chaos.explore.part import Found, Handle, Here, Part, There, Told
+from chaos.explore.rest import cycle
+from chaos.explore.size import Size
 from chaos.explore.state import State
-from chaos.explore.world import World
+from chaos.explore.symmetry import Symmetry
+from chaos.explore.world import Next, World
+
+_UNEVEN = 1.3
+"""How many times as many states as on average a part may have before it gives some away."""
+
+Progress = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,144 +41,187 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """What a search has found.
+
+    Attributes:
+        whole: every state was looked into, and everything comes to rest.
+        asked, situations: different questions to the decision core, and different situations of the agent.
+    """
+
     states: int
     transitions: int
     depth: int
     seconds: float
     whole: bool
     at_rest: int
+    asked: int
+    situations: int
+    ways: list[Ways]
     violation: Violation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Graph:
-    """What was found: how each state was first reached, and what happens from it by itself."""
-
-    parent: array[int]
-    label: list[str]
-    inside: array[int]
-    inside_start: array[int]
-
-    def trace(self, place: int) -> tuple[str, ...]:
-        steps: list[str] = []
-        while self.parent[place] >= 0:
-            steps.append(self.label[place])
-            place = self.parent[place]
-        return tuple(reversed(steps))
+def odds(states: int) -> float:
+    """That two of so many states have one fingerprint, at most."""
+    return states**2 / 2**62
 
 
-def explore(
-    world: World, *, max_states: int = 5_000_000, progress: Callable[[int, int, int], None] | None = None
-) -> Result:
+def explore(size: Size, *, max_states: int = 5_000_000, workers: int = 1, progress: Progress | None = None) -> Result:
     """Search the whole of the model, or until something is broken or ``max_states`` are found.
 
-    ``progress`` is called now and then with the numbers of states found and done and the depth.
+    Args:
+        workers: processes; with one, all is done here.
+        progress: called now and then with the numbers of states found and looked into, and the depth.
     """
-    began = time.monotonic()
-    start = world.start()
-    places: dict[State, int] = {start: 0}
-    states = [start]
-    graph = _Graph(array("l", [-1]), [""], array("l"), array("l"))
-    depth, layer_ends, transitions, done = 0, 1, 0, 0
-
-    def result(*, whole: bool, at_rest: int = 0, violation: Violation | None = None) -> Result:
-        seconds = time.monotonic() - began
-        return Result(len(states), transitions, depth, seconds, whole, at_rest, violation)
-
-    while done < len(states):
-        if done == layer_ends:
-            depth, layer_ends = depth + 1, len(states)
-        state = states[done]
-        graph.inside_start.append(len(graph.inside))
-        step = ""
-        try:
-            for following in world.next(state):
-                transitions += 1
-                step, after = following.what, following.state
-                place = places.get(after)
-                if place is None:
-                    place = places[after] = len(states)
-                    states.append(after)
-                    graph.parent.append(done)
-                    graph.label.append(step)
-                    _check(world, after)
-                if following.inside:
-                    graph.inside.append(place)
-        except (Broken, SavedWhatItRefused, LeaseLost) as broken:
-            return result(whole=False, violation=_violation(broken, graph, done, step, states))
-        done += 1
-        if progress and done % 20_000 == 0:
-            progress(len(states), done, depth)
-        if len(states) > max_states:
-            return result(whole=False)
-    graph.inside_start.append(len(graph.inside))
-    at_rest, violation = _comes_to_rest(world, states, graph)
-    return result(whole=True, at_rest=at_rest, violation=violation)
-
-
-def _check(world: World, state: State) -> None:
+    parts: Sequence[Handle] = [Here(Part(size, 0, 1))] if workers == 1 else There.all(size, workers)
     try:
-        check_state(world, state)
-    except Broken as broken:
-        broken.reached = True
-        raise
+        return _Search(size, parts, progress).run(max_states)
+    finally:
+        for part in parts:
+            part.close()
 
 
-def _violation(broken: Exception, graph: _Graph, done: int, step: str, states: list[State]) -> Violation:
-    """A state that is wrong was the last one found; else a write from, or a step in, the one in hand is wrong."""
-    said = str(broken) or f"invariant 8: {type(broken).__name__}"
-    if isinstance(broken, Broken) and broken.reached:
-        return Violation(said, (*graph.trace(done), step), states[-1])
-    return Violation(said, graph.trace(done), states[done])
+class _Search:
+    def __init__(self, size: Size, parts: Sequence[Handle], progress: Progress | None) -> None:
+        self._size, self._parts, self._progress = size, parts, progress
+        self._began = time.monotonic()
+        self._states, self._transitions, self._depth, self._at_rest = 1, 0, 0, 0
+
+    def run(self, max_states: int) -> Result:
+        self._all("begin")
+        done = 0
+        while True:
+            before = self._states
+            found: list[Found] = self._all("look")
+            done = before
+            self._transitions += sum(one.transitions for one in found)
+            self._at_rest += sum(one.at_rest for one in found)
+            if broken := [one.broken for one in found if one.broken]:
+                mark, what = min(broken)
+                return self._result(whole=False, violation=self._violation(mark, what))
+            new = self._exchange(found)
+            self._states += new
+            if self._progress:
+                self._progress(self._states, done, self._depth)
+            if not new:
+                break
+            self._depth += 1
+            if self._states >= max_states:
+                return self._result(whole=False)
+        return self._result(whole=True, violation=self._goes_round())
+
+    def _exchange(self, found: Sequence[Found]) -> int:
+        """Who asks whom about which fingerprints, and who has what then. Returns how many are new."""
+        places = range(len(self._parts))
+        asked = [([(found[asks].asked[owner], found[asks].parents[owner]) for asks in places],) for owner in places]
+        answers: list[list[bytes]] = self._each("answer", asked)
+        lengths: list[int] = self._each("take", [([answers[owner][asks] for owner in places],) for asks in places])
+        self._even(lengths)
+        return sum(lengths)
+
+    def _even(self, lengths: list[int]) -> None:
+        """Parts with many more states than others give some to those with the fewest."""
+        average = sum(lengths) / len(lengths)
+        if max(lengths) < _UNEVEN * average + 200:
+            return
+        spare = [max(0, int(length - average)) for length in lengths]
+        given: list[list[Any]] = self._each("give", [(many,) for many in spare])
+        pool = [one for states in given for one in states]
+        wanted: list[tuple[list[Any]]] = []
+        for length in lengths:
+            many = max(0, int(average - length) + 1)
+            wanted.append((pool[:many],))
+            pool = pool[many:]
+        wanted[-1][0].extend(pool)
+        self._each("get", wanted)
+
+    def _result(self, *, whole: bool, violation: Violation | None = None) -> Result:
+        told: list[Told] = self._all("told")
+        return Result(
+            self._states,
+            self._transitions,
+            self._depth,
+            time.monotonic() - self._began,
+            whole and violation is None,
+            self._at_rest,
+            sum(one.asked for one in told),
+            sum(one.situations for one in told),
+            [ways for one in told for ways in one.ways],
+            violation,
+        )
+
+    def _all(self, call: str) -> list[Any]:
+        return self._each(call, [()] * len(self._parts))
+
+    def _each(self, call: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        for part, one in zip(self._parts, arguments, strict=True):
+            part.send(call, *one)
+        return [part.receive() for part in self._parts]
+
+    # --------------------------------------------------------------------------------------------------- what is wrong
+
+    def _violation(self, mark: int, what: str) -> Violation:
+        replay = _Replay(self._size)
+        steps, state = replay.along(self._chain(mark))
+        return Violation(replay.broken(state) or what, tuple(steps), state)
+
+    def _chain(self, mark: int) -> list[int]:
+        """The fingerprints on the way to this one, from the start."""
+        chain = [mark]
+        while mark:
+            owner = self._parts[mark % len(self._parts)]
+            owner.send("parent", mark)
+            mark = owner.receive()
+            chain.append(mark)
+        return chain[-2::-1]
+
+    def _goes_round(self) -> Violation | None:
+        """Without clients and faults, every way must end: no cycle."""
+        ring = cycle(self._all("edges"))
+        if not ring:
+            return None
+        replay = _Replay(self._size)
+        steps, state = replay.along(self._chain(ring[0]))
+        round_trip = replay.inside(state, [*ring[1:], ring[0]])
+        trace = (*steps, "… and from here round and round:", *round_trip)
+        return Violation("invariant 15: the system goes round in a circle by itself", trace, state)
 
 
-def _comes_to_rest(world: World, states: list[State], graph: _Graph) -> tuple[int, Violation | None]:
-    """Without clients and faults, every way must end, and end well: no cycle, and no dead end with somebody waiting.
+class _Replay:
+    """Goes a way again that is known by its fingerprints, so that jobs and nodes keep their names on it."""
 
-    Takes away what has nothing after it, again and again; what is left has a cycle.
-    """
-    after = [graph.inside_start[place + 1] - graph.inside_start[place] for place in range(len(states))]
-    before: list[list[int]] = [[] for _ in states]
-    for place in range(len(states)):
-        for following in graph.inside[graph.inside_start[place] : graph.inside_start[place + 1]]:
-            before[following].append(place)
-    ready = [place for place, count in enumerate(after) if count == 0]
-    at_rest, taken = len(ready), 0
-    for place in ready:
+    def __init__(self, size: Size) -> None:
+        self._world, self._symmetry = World(size), Symmetry(size)
+
+    def along(self, marks: Sequence[int]) -> tuple[list[str], State]:
+        state, steps = self._world.start(), []
+        for mark in marks[1:]:
+            step = self._step(state, mark)
+            steps.append(step.what)
+            state = step.state
+        return steps, state
+
+    def broken(self, state: State) -> str:
+        """What is wrong here, by the names that jobs and nodes have on this way."""
         try:
-            check_rest(world, states[place])
-        except Broken as broken:
-            return at_rest, Violation(str(broken), graph.trace(place), states[place])
-    while ready:
-        place = ready.pop()
-        taken += 1
-        for earlier in before[place]:
-            after[earlier] -= 1
-            if after[earlier] == 0:
-                ready.append(earlier)
-    if taken == len(states):
-        return at_rest, None
-    return at_rest, _cycle(states, graph, after)
+            check_state(self._world, state)
+            inside = [following for following in self._world.next(state) if following.inside]
+            if not inside:
+                check_rest(self._world, state)
+        except (Broken, LeaseLost) as error:
+            return str(error)
+        return ""
 
+    def inside(self, state: State, marks: Sequence[int]) -> list[str]:
+        steps = []
+        for mark in marks:
+            step = self._step(state, mark, inside=True)
+            steps.append(step.what)
+            state = step.state
+        return steps
 
-def _cycle(states: list[State], graph: _Graph, after: list[int]) -> Violation:
-    first = next(place for place, count in enumerate(after) if count > 0)
-    seen: dict[int, int] = {}
-    way: list[int] = []
-    place = first
-    while place not in seen:
-        seen[place] = len(way)
-        way.append(place)
-        following = graph.inside[graph.inside_start[place] : graph.inside_start[place + 1]]
-        place = next(one for one in following if after[one] > 0)
-    ring = way[seen[place] :]
-    start = min(ring)
-    steps = [f"{_short(states[one])}" for one in ring]
-    trace = (*graph.trace(start), "… and from here round and round:", *steps)
-    return Violation("invariant 15: the system goes round in a circle by itself", trace, states[start])
-
-
-def _short(state: State) -> str:
-    turn = state.turn
-    steps = ", ".join(f"{node.step or '-'}/{node.answer.outcome if node.answer else '-'}" for node in state.nodes)
-    return f"{turn.phase} {turn.resident} {turn.resident_job} -> {turn.incoming or '-'} ({steps})"
+    def _step(self, state: State, mark: int, *, inside: bool = False) -> Next:
+        for following in self._world.next(state):
+            after = self._symmetry.canonical(following.state)
+            if self._symmetry.fingerprint(after) == mark and (following.inside or not inside):
+                return following
+        raise AssertionError("a step that was taken before cannot be taken again")

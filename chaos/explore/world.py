@@ -6,33 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chaos.explore import agents, clients
-from chaos.explore.agents import LOCAL
-from chaos.explore.bridge import Answered, Core
-from chaos.explore.etcd import holds, write
+from chaos.explore import agents, clients, operators
+from chaos.explore.agents import Agents
+from chaos.explore.bridge import Answered, Core, Request
+from chaos.explore.etcd import holds, records_changed, write
 from chaos.explore.faults import LASTING, Budget
-from chaos.explore.invariants import check_state, check_write
-from chaos.explore.state import LOST, Effect, NodeState, Pending, Snapshot, State, TurnState
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large the model is, and how often what may go wrong.
-
-    Attributes:
-        every_order: search also every order of steps that nobody else can see. Without it the work of a node, from
-            reading a directive to answering it, is searched with all that may go wrong in it, but on its own. What can
-            be reached once no node is in the middle of its work is the same (a test compares the two).
-        lasting: a fault of a node comes to stay. Time that passes then counts as an event from outside: what is blocked
-            may be tried again for ever, but never without a pause.
-    """
-
-    jobs: int = 2
-    nodes: int = 2
-    replicas: int = 1
-    faults: tuple[tuple[str, int], ...] = ()
-    every_order: bool = False
-    lasting: bool = False
+from chaos.explore.invariants import check_write
+from chaos.explore.life import Lives
+from chaos.explore.size import Size
+from chaos.explore.state import LOST, NodeState, Pending, Snapshot, SpecState, State, TurnState, in_force, put
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,84 +35,97 @@ class World:
 
     def __init__(self, size: Size, core: Core | None = None) -> None:
         self.size = size
-        self.jobs = tuple("abcdefgh"[: size.jobs])
-        self.nodes = tuple(f"n{number + 1}" for number in range(size.nodes))
-        self.core = core or Core(self.jobs, self.nodes)
-        self.budget = Budget(dict(size.faults), lasting=size.lasting)
+        self.jobs, self.nodes = size.job_names, size.node_names
+        self.core = core or Core(size)
+        self.lives = Lives(self.jobs, size.lasting)
+        self.budget = Budget(dict(size.faults))
+        self.agents = Agents(self.lives, self.budget, size.fence)
 
     def start(self) -> State:
-        """A group that has just been made: nobody waits, nothing runs, and nobody can say who is on."""
+        """A group whose spec has just been written: there is no turn, nobody waits, nothing runs."""
         jobs = self.size.jobs
+        node = NodeState(processes=(None,) * jobs, records=(None,) * jobs)
         return State(
             turn=TurnState(),
+            spec=SpecState(),
             tickets=(None,) * jobs,
             quarantined=(False,) * jobs,
-            directive=None,
-            nodes=(NodeState(processes=(None,) * jobs),) * self.size.nodes,
+            nodes=(node,) * self.size.nodes,
             passed=(),
             sessions=(1,) * jobs,
             pending=(),
             faults=self.budget.start,
             lost=(0,) * jobs,
+            lost_by=(0,) * jobs,
         )
 
     def next(self, state: State) -> Iterator[Next]:
         """Everything that may happen next. Raises what `invariants` raises when something breaks one."""
-        if self.size.every_order:
+        if not self.size.prompt:
             yield from self._next(state)
             return
         for following in self._next(state):
-            yield from self._settle(following)
+            yield Next(following.what, self._looked(state, following.state), following.inside)
 
-    def _settle(self, reached: Next) -> Iterator[Next]:
-        """Whatever a node in the middle of its own work may come to, up to where others can see of it."""
-        for place, node in enumerate(reached.state.nodes):
-            if node.step in LOCAL:
-                check_state(self, reached.state)
-                for step in self._agent(reached.state, place):
-                    both = Next(
-                        f"{reached.what}, {step.what.partition(': ')[2]}", step.state, reached.inside and step.inside
-                    )
-                    yield from self._settle(both)
-                return
-        yield reached
+    def _looked(self, before: State, after: State) -> State:
+        """An agent that has only to note what is on its device has done so."""
+        for place, node in enumerate(after.nodes):
+            if node is before.nodes[place]:
+                continue
+            while look := next((step for step in self.agents.steps(after, place) if step.what == agents.LOOKS), None):
+                after = after._replace(nodes=put(after.nodes, place, look.node))
+                after = records_changed(after) if look.wrote else after
+        return after
 
     def _next(self, state: State) -> Iterator[Next]:
-        decided = self.core.decide(state)
-        yield from self._replicas(state, decided)
+        answers = self.core.decide(state)
+        for decided in answers:
+            yield from self._take(state, decided, "a replica decides:", inside=True)
+        yield from self._replicas(state)
         for place in range(len(state.nodes)):
             yield from self._agent(state, place)
-        for kind in sorted(wait.kind.value for wait in decided.waits):
-            fault = {"answer": "slow", "drop": "drop"}.get(kind, "")
+        yield from self._time(state, answers)
+        for what, after in clients.events(state, self.jobs, self.budget):
+            yield Next(what, after, inside=False)
+        for what, after in operators.events(state, self.size, self.budget):
+            yield Next(what, after, inside=False)
+        if state.snapshot is not None and self.budget.left(state, "restored"):
+            what = "etcd is restored from the backup, and repaired"
+            yield Next(what, self._restored(state, state.snapshot), inside=False)
+        for ask in (clients.requests, clients.repeated, operators.requests):
+            for request, fault, inside in ask(state, self.budget):
+                faults = self.budget.spent(state, fault) if fault else state.faults
+                yield from self._request(state._replace(faults=faults), request, inside=inside)
+
+    def _time(self, state: State, answers: tuple[Answered, ...]) -> Iterator[Next]:
+        kinds = sorted({wait.kind.value for decided in answers for wait in decided.waits})
+        untold = any(node.untold and in_force(state.turn, place) for place, node in enumerate(state.nodes))
+        for kind in kinds:
+            fault = {"answer": "" if untold else "slow", "drop": "drop"}.get(kind, "")
             if kind not in state.passed and (not fault or self.budget.left(state, fault)):
                 faults = self.budget.spent(state, fault) if fault else state.faults
                 passed = tuple(sorted({*state.passed, kind}))
-                inside = not fault and not self.size.lasting
+                inside = not fault and not self.size.lasting and kind != "hold"
                 yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), inside)
-        for what, after in clients.events(state, self.jobs, self.budget):
-            yield Next(what, after, inside=False)
-        if state.snapshot is not None and self.budget.left(state, "restored"):
-            yield Next(
-                "etcd is restored from the backup, and repaired", self._restored(state, state.snapshot), inside=False
-            )
-        for job, request, fault in clients.requests(state, self.budget):
-            asked = self.core.command(state, request, job)
-            faults = self.budget.spent(state, fault) if fault else state.faults
-            yield from self._take(state._replace(faults=faults), asked, f"{self.jobs[job]}: {request}:", inside=False)
 
-    def _replicas(self, state: State, decided: Answered) -> Iterator[Next]:
-        yield from self._take(state, decided, "a replica decides:", inside=True)
+    def _replicas(self, state: State) -> Iterator[Next]:
         for place, pending in enumerate(state.pending):
             rest = state._replace(pending=state.pending[:place] + state.pending[place + 1 :])
             if holds(state, pending):
                 check_write(self, state, pending)
                 why = self.core.why.get(pending.effect, "what was decided")
-                yield Next(f"written: {why}", write(rest, pending.effect), inside=True)
+                after = write(rest, pending.effect)
+                yield Next(f"written: {why}", after, inside=True)
             else:
                 yield Next("a write loses its guard", rest, inside=True)
             if self.budget.left(state, "crash"):
                 faults = self.budget.spent(state, "crash")
                 yield Next("the replica dies before it writes", rest._replace(faults=faults), inside=False)
+
+    def _request(self, state: State, request: Request, *, inside: bool) -> Iterator[Next]:
+        who = "an operator" if request.what in ("evict", "pardon", "pause", "resume") else self.jobs[request.job]
+        for asked in self.core.ask(state, request):
+            yield from self._take(state, asked, f"{who}: {request.what}:", inside=inside)
 
     def _take(self, state: State, asked: Answered, who: str, *, inside: bool) -> Iterator[Next]:
         """A replica that has nothing in hand takes a decision in hand."""
@@ -138,8 +133,7 @@ class World:
             return
         pending = Pending(asked.effect)
         if pending not in state.pending:
-            both = tuple(sorted((*state.pending, pending), key=hash))
-            yield Next(f"{who} {asked.why}", state._replace(pending=both), inside)
+            yield Next(f"{who} {asked.why}", state._replace(pending=(*state.pending, pending)), inside)
 
     def _restored(self, state: State, snapshot: Snapshot) -> State:
         """The ledger as it was, then repaired. Agents obey no directive of an older epoch than they have seen."""
@@ -147,12 +141,16 @@ class World:
             LOST if was or (ticket and ticket.state == "GRANTED") else 0
             for ticket, was in zip(state.tickets, state.lost, strict=True)
         )
-        nodes = tuple(node._replace(current=False, answer=None, prepared="", apart=None) for node in state.nodes)
+        nodes = tuple(
+            node._replace(
+                directive=None, untold=False, answer=None, current=False, saying=None, again=None, missed=None
+            )
+            for node in state.nodes
+        )
         old = state._replace(
             turn=snapshot.turn,
             tickets=snapshot.tickets,
             quarantined=snapshot.quarantined,
-            directive=None,
             nodes=nodes,
             passed=(),
             pending=(),
@@ -164,31 +162,15 @@ class World:
 
     def _agent(self, state: State, place: int) -> Iterator[Next]:
         name, node = self.nodes[place], state.nodes[place]
-        for what, stepped, fault in agents.steps(state, node, self.jobs, self.budget):
-            stays = fault in LASTING and self.size.lasting
-            after = stepped._replace(lasting=fault) if stays else stepped
-            nodes = (*state.nodes[:place], after, *state.nodes[place + 1 :])
-            faults = self.budget.spent(state, fault) if fault else state.faults
-            moved = state._replace(nodes=nodes, faults=faults)
+        for step in self.agents.steps(state, place):
+            after = step.node
+            if self.size.lasting and not node.lasting:
+                stays = [fault for fault in step.faults if fault in LASTING]
+                after = after._replace(lasting=stays[0] if stays else "")
+            faults = self.budget.spent(state, *step.faults) if step.faults else state.faults
+            moved = state._replace(nodes=put(state.nodes, place, after), faults=faults)
             if after.registered and not node.registered:  # an absence that has ended is another one when it comes again
                 moved = moved._replace(passed=tuple(one for one in moved.passed if one != "drop"))
-            if node.answer is None and after.answer and after.answer.outcome in ("PREPARED", "COMMITTED"):
-                moved = _records_changed(moved)
-            yield Next(f"{name}: {what}", moved, inside=not fault)
-
-
-def _records_changed(state: State) -> State:
-    """The process records are written with PREPARED and COMMITTED: a pin sees the change."""
-    turn = state.turn._replace(pin_changed=True) if state.turn.pinned else state.turn
-    pending = state.pending
-    if any(one.effect.turn and one.effect.turn.pinned for one in pending):
-        pending = tuple(_pin_changed(one) for one in pending)
-    return state._replace(turn=turn, pending=pending)
-
-
-def _pin_changed(pending: Pending) -> Pending:
-    turn = pending.effect.turn
-    if turn is None or not turn.pinned:
-        return pending
-    effect: Effect = pending.effect._replace(turn=turn._replace(pin_changed=True))
-    return pending._replace(effect=effect)
+            if step.wrote:
+                moved = records_changed(moved)
+            yield Next(f"{name}: {step.what}", moved, inside=not step.faults)

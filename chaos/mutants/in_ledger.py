@@ -22,7 +22,7 @@ LEDGER: tuple[Mutant, ...] = (
                 "pass",
             ),
         ),
-        Explorer(frozenset({10}), ("--replicas", "2")),
+        Explorer(frozenset({10}), ("--nodes", "1", "--replicas", "2")),
         "One replica decides on its own writes only: it takes two.",
         fast=True,
     ),
@@ -37,7 +37,7 @@ LEDGER: tuple[Mutant, ...] = (
                 "pass",
             ),
         ),
-        Explorer(frozenset({10, 14}), ("--fault", "expire")),
+        Explorer(frozenset({10, 14}), ("--nodes", "1", "--fault", "expire")),
         fast=True,
     ),
     Mutant(

@@ -5,24 +5,50 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.explore.__main__ import SETS, main
+from chaos.explore import __main__ as program
+from chaos.explore.__main__ import main
+from chaos.explore.coverage import Ways, together
 from chaos.explore.faults import FAULTS
+from chaos.explore.sets import SETS
+from chaos.explore.size import Size
 
 
 def test_the_default_set_has_every_fault() -> None:
     assert {name for size in SETS for name, _ in size.faults} == set(FAULTS)
 
 
+def test_the_default_set_has_the_whole_of_two_by_two_by_two() -> None:
+    size = SETS[0]
+    assert (size.jobs, size.nodes, size.replicas) == (2, 2, 2)
+    assert set(size.faults) >= {("expire", 1), ("restart", 1), ("crash", 1), ("repeat", 1)}
+
+
 def test_one_model_is_searched_and_described(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nodes", "1", "--fault", "resist=2", "--missed"]) == 0
+    assert main(["--nodes", "1", "--fault", "resist=2", "--missed", "--workers", "1"]) == 0
     said = capsys.readouterr().out
     assert "2 jobs, 1 nodes, 1 replicas; resist x 2: searched whole" in said
-    assert "lines of the decision core that were run" in said and "never: " in said
+    assert "ways through the decision core that were taken" in said and "never: " in said
+
+
+def test_the_set_is_searched_a_model_to_each_process(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "SETS", (Size(jobs=1, nodes=1), Size(jobs=1), Size(nodes=1)))
+    assert main(["--workers", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("searched whole") == 3 and "together" in said
 
 
 def test_the_limit_is_told_from_a_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--fault", "expire", "--max-states", "50"]) == 2
+    assert main(["--fault", "expire", "--max-states", "50", "--workers", "1"]) == 2
     assert "not searched whole" in capsys.readouterr().out
+
+
+def test_what_is_broken_is_shown_with_the_way_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the OS locks a helper that outlives its agent acts beside the next one: the fence is needed."""
+    assert main(["--no-os-locks", "--nodes", "1", "--fault", "restart", "--workers", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "BROKEN: invariant 2: " in said and "its helpers end" in said
 
 
 @pytest.mark.parametrize("fault", ["meteor", "expire=x"])
@@ -30,3 +56,16 @@ def test_an_unknown_fault_is_answered_with_those_there_are(fault: str, capsys: p
     with pytest.raises(SystemExit):
         main(["--fault", fault])
     assert "expire" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--priorities", "1"], ["--priorities", "x,y"], ["--specs", "1/3"]])
+def test_numbers_that_do_not_fit_the_model_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(wrong)
+
+
+def test_ways_that_several_searches_took_count_together() -> None:
+    possible = frozenset({(1, 1), (1, 0), (2, 2)})
+    one, other = Ways("x.py", possible, frozenset({(1, 1)}), 0), Ways("x.py", possible, frozenset({(2, 2)}), 0)
+    (both,) = together([one, other])
+    assert both.missed == ["1 → past it"]

@@ -24,7 +24,7 @@ import coordinator.decide.idle
 import coordinator.decide.preparing
 import coordinator.decide.releasing
 from chaos.explore.search import explore
-from chaos.explore.world import Size, World
+from chaos.explore.size import Size
 from coordinator.decide import Decision, Verdict
 from ledger.etcd.txn import Compare
 from ledger.records import Ack, Ended, Outcome, Phase, Turn
@@ -45,6 +45,7 @@ class Planted:
     faults: Mapping[str, int] = field(default_factory=dict)
     replicas: int = 1
     lasting: bool = False
+    nodes: int = 1
 
 
 def _any_says(_right: Any) -> Any:
@@ -121,9 +122,9 @@ def _queue_not_compared(right: Any) -> Any:
     return acquire
 
 
-def _tail_first(right: Any) -> Any:
+def _tail_first(_right: Any) -> Any:
     def head_of(view: Any, turn: Turn, *, beside: str = "") -> Any:
-        return right(replace(view, tickets=view.tickets[::-1]), turn, beside=beside)
+        return next((one for one in reversed(list(view.waiting())) if one.name != beside), None)
 
     return head_of
 
@@ -189,9 +190,9 @@ DROP = {"restart": 1, "away": 1, "drop": 1}
 BUGS = [
     Planted("the turn's revision is not compared", TRANSACTION, "_turn", _turn_not_compared, {10}, {}, 2),
     Planted("tickets' revisions are not compared", TRANSACTION, "_tickets", _tickets_not_compared, {10, 14}, EXPIRE),
-    Planted("granted at the first COMMITTED", DECIDE.committing, "answers", _silence_is_consent, {3}),
-    Planted("commit at the first PREPARED", DECIDE.preparing, "all_say", _any_says, {8}, {"refuse": 1}),
-    Planted("released at the first RELEASED", DECIDE.releasing, "all_say", _any_says, {2, 9}, EXPIRE),
+    Planted("granted at the first COMMITTED", DECIDE.committing, "answers", _silence_is_consent, {3}, nodes=2),
+    Planted("commit at the first PREPARED", DECIDE.preparing, "all_say", _any_says, {8}, {"refuse": 1}, nodes=2),
+    Planted("released at the first RELEASED", DECIDE.releasing, "all_say", _any_says, {2, 9}, EXPIRE, nodes=2),
     Planted("lost is taken for clean", DECIDE.held, "lost_turn", _loses_nothing, {14}, EXPIRE),
     Planted("lost in a commit is taken for clean", DECIDE.committing, "_now_resident", _gone_is_clean, {14}, EXPIRE),
     Planted("the holder's ticket is gone and nothing follows", DECIDE.core, "held", _nothing_to_do, {5}, EXPIRE),
@@ -203,8 +204,8 @@ BUGS = [
     Planted(
         "a pin ends by itself", DECIDE.committing, "_finished", _pin_sees_a_change, {15}, {"unsaved": 1}, lasting=True
     ),
-    Planted("a drop quarantines nobody", DECIDE.drop, "quarantine", _dropped_for_nothing, {8}, DROP),
-    Planted("a drop does not compare the agent", DECIDE.drop, "_drop", _drop_not_compared, {10}, DROP),
+    Planted("a drop quarantines nobody", DECIDE.drop, "quarantine", _dropped_for_nothing, {8}, DROP, nodes=2),
+    Planted("a drop does not compare the agent", DECIDE.drop, "_drop", _drop_not_compared, {10}, DROP, nodes=2),
     Planted(
         "a node is back as if nothing had happened",
         DECIDE.idle,
@@ -212,6 +213,7 @@ BUGS = [
         _back_as_if_nothing,
         {2},
         DROP | {"refuse": 1},
+        nodes=2,
     ),
     Planted("a restored turn is believed", chaos.explore.bridge, "restored", _nothing_to_repair, {2, 14}, RESTORED),
 ]
@@ -220,8 +222,14 @@ BUGS = [
 @pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.name)
 def test_the_explorer_finds_a_planted_bug(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planted.module, planted.function, planted.bug(getattr(planted.module, planted.function)))
-    size = Size(replicas=planted.replicas, faults=tuple(planted.faults.items()), lasting=planted.lasting)
-    result = explore(World(size), max_states=MANY)
+    size = Size(
+        nodes=planted.nodes,
+        replicas=planted.replicas,
+        faults=tuple(planted.faults.items()),
+        lasting=planted.lasting,
+        prompt=planted.nodes > 1,
+    )
+    result = explore(size, max_states=MANY)
     assert result.violation is not None, f"not found in {result.states} states"
     number = int(result.violation.what.partition(" ")[2].partition(":")[0])
     assert number in planted.invariants, result.violation

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a state of the model to the `GroupView` that the production core is given.
+
+Nodes are named as the caller likes: the core goes through them in the order of their names, and which node comes first
+must not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from chaos.explore.device import client_process, processes_of
+from chaos.explore.size import Size
+from chaos.explore.state import NO_TURN, Answer, NodeState, State, TicketState, TurnState
+from coordinator.decide import GroupView, Wait
+from coordinator.decide import NodeState as Node
+from coordinator.decide.core import decide
+from ledger.kept import Kept
+from ledger.queue import Queue
+from ledger.records import (
+    Ack,
+    Agent,
+    Blocked,
+    Claim,
+    Directive,
+    Ended,
+    Failure,
+    Fault,
+    GroupEpoch,
+    GroupSpec,
+    Health,
+    Holder,
+    Incoming,
+    Job,
+    NodeDevices,
+    Outcome,
+    Phase,
+    Pinned,
+    Process,
+    Resident,
+    ResidentKind,
+    Ticket,
+    Turn,
+    Unrestored,
+)
+from ledger.records import TicketState as Standing
+
+GROUP = "g"
+EPOCH, TOKEN, SPEC, PROCESSES, DIRECTIVE, TURN, REVISION, TICKET = 40, 30, 20, 10, 50, 70, 100, 60
+"""What stands for "the current one" in the view of a state; of the spec and the tickets, where they begin."""
+
+WANTED, GHOST = 2, 1
+"""Sequence numbers: of the acquire that a client wants, and of one of the past."""
+
+BAD = Job(health=Health.QUARANTINED, why="at fault")
+
+
+def device(node: str) -> str:
+    return f"gpu-{node}"
+
+
+def session(job: int, life: int) -> str:
+    """The id of a job's session."""
+    return f"{job + 1:x}{life:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Makes views. ``names``: of the nodes, by their place."""
+
+    size: Size
+    names: tuple[str, ...]
+
+    def view(self, state: State) -> GroupView:
+        """The picture that a replica has of this state, passed waits included."""
+        passed: frozenset[Wait] = frozenset()
+        while True:
+            view = self._view(state, passed)
+            if not state.passed:
+                return view
+            more = passed | {wait for wait in decide(view).waits if wait.kind.value in state.passed}
+            if more == passed:
+                return view
+            passed = more
+
+    def name(self, node: str) -> str:
+        """What the node that the model calls ``node`` is called here."""
+        return self.names[int(node[1:]) - 1] if node else ""
+
+    def model_name(self, name: str) -> str:
+        """The other way round."""
+        return f"n{self.names.index(name) + 1}" if name else ""
+
+    def in_model(self, text: str) -> str:
+        """What is said of nodes, in the model's names."""
+        return re.sub(r"\bn\d\b", lambda found: self.model_name(found[0]), text)
+
+    def _view(self, state: State, passed: frozenset[Wait]) -> GroupView:
+        jobs = self.size.job_names
+        tickets = [
+            Kept(jobs[job], self.ticket(job, one), TICKET + one.create, TICKET + one.create)
+            for job, one in enumerate(state.tickets)
+            if one
+        ]
+        there = state.turn.phase != NO_TURN
+        return GroupView(
+            name=GROUP,
+            revision=REVISION,
+            spec=self._spec(state) if state.spec.there else None,
+            turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN) if there else None,
+            tickets=Queue.of(tickets),
+            nodes={name: self._node(name, node) for name, node in zip(self.names, state.nodes, strict=True)},
+            jobs={name: Kept(name, BAD, 1, 1) for name, out in zip(jobs, state.quarantined, strict=True) if out},
+            passed=passed,
+        )
+
+    def _spec(self, state: State) -> Kept[GroupSpec]:
+        names = sorted(self.names[place] for place in self.size.generations[state.spec.generation])
+        nodes = tuple(NodeDevices(name, (device(name),)) for name in names)
+        spec = GroupSpec(nodes=nodes, policy=self.size.policy, deleting=state.spec.deleting, force=state.spec.force)
+        mod = SPEC + state.spec.generation
+        return Kept("spec", spec, SPEC, mod)
+
+    def _node(self, name: str, node: NodeState) -> Node:
+        highest = (GroupEpoch(GROUP, EPOCH + 1),) if node.ahead else ()
+        owner = {"ours": GROUP, "theirs": "h"}.get(node.claimed, "")
+        records = processes_of(node.records, self.size.job_names)
+        # What the agents were told is not read by the core, only that an answer is to the current directive.
+        return Node(
+            agent=Kept(name, Agent(highest=highest), node.registered, node.registered) if node.registered else None,
+            directive=_told(name) if node.directive and not node.untold else None,
+            ack=Kept(name, self._ack(node.answer, current=node.current), 55, 55) if node.answer else None,
+            processes=Kept(name, records, PROCESSES, PROCESSES) if node.recorded else None,
+            claims={device(name): Kept(device(name), Claim(group=owner), 4, 4)} if owner else {},
+            draining=node.draining,
+        )
+
+    def _turn(self, turn: TurnState) -> Turn:
+        job = self.size.job_names.index
+        resident = Resident(
+            ResidentKind[turn.resident],
+            turn.resident_job,
+            Ended[turn.ended],
+            client_process(job(turn.resident_job), turn.lost_session) if turn.lost_session else None,
+        )
+        incoming = Incoming(
+            turn.incoming,
+            TICKET + turn.incoming_ticket if turn.incoming_ticket else 0,
+            client_process(job(turn.incoming), turn.incoming_session) if turn.incoming_session else None,
+            turn.cancelled,
+        )
+        holder = None
+        if turn.holder:
+            index, life = job(turn.holder), turn.holder_session
+            holder = Holder(turn.holder, session(index, life), client_process(index, life))
+        changed = PROCESSES - 1 if turn.pin_changed else PROCESSES
+        blocked = Blocked("said", self.name(turn.blocked), turn.blamed, turn.killing)
+        return Turn(
+            phase=Phase[turn.phase],
+            epoch=EPOCH,
+            token=TOKEN,
+            yielded_token=TOKEN if turn.yielded else TOKEN - 1,
+            holder=holder,
+            resident=resident,
+            incoming=incoming if turn.switching else None,
+            nodes=tuple(sorted(map(self.name, turn.nodes))),
+            leaving=tuple(sorted(map(self.name, turn.leaving))),
+            generation=SPEC + turn.generation,
+            attempt=turn.attempt,
+            blocked=blocked if turn.blocked else None,
+            pinned=Pinned(turn.pinned, "said", changed) if turn.pinned else None,
+            paused=turn.paused,
+            kill=turn.kill,
+            unrestored=Unrestored(self.name(turn.unrestored), turn.unrestored_job, BAD.why)
+            if turn.unrestored
+            else None,
+            passed_over=turn.passed_over,
+        )
+
+    def ticket(self, job: int, one: TicketState) -> Ticket:
+        """The record of a ticket."""
+        return Ticket(
+            session=session(job, one.session),
+            process=client_process(job, one.session),
+            sequence=GHOST if one.ghost else WANTED,
+            state=Standing[one.state],
+            token=(TOKEN if one.current else TOKEN - 1) if one.state == "GRANTED" else 0,
+            priority=self.size.priority(job),
+            groups=(GROUP, "h") if job in self.size.several else (),
+        )
+
+    def _ack(self, answer: Answer, *, current: bool) -> Ack:
+        return Ack(
+            directive_revision=DIRECTIVE if current else DIRECTIVE - 1,
+            epoch=EPOCH,
+            outcome=Outcome[answer.outcome],
+            fault=Fault[answer.fault],
+            failure=Failure[answer.failure],
+            job=answer.job,
+            why="said",
+            highest_epoch=EPOCH + 1 if answer.outcome == "STALE" else 0,
+            lost=(Process(),) if answer.lost else (),
+            restored=answer.restored,
+        )
+
+
+def _told(name: str) -> Kept[Directive]:
+    return Kept(name, Directive(epoch=EPOCH), DIRECTIVE, DIRECTIVE)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which states differ by names alone, and one short number for each that does not.
+
+Jobs of one kind, nodes of one kind and replicas can change places. Replicas have no names: what they have in hand is a
+set. Jobs are put in the order of their tickets, and those without one by all else that is known of them; then nodes by
+all that is known of them. Where that leaves a tie the states are equal, or are searched both: never is a state taken
+for another that it could be told from.
+
+That the core goes through the nodes by their names is no matter: it is asked about each order of them (`bridge.Core`),
+so more may happen here than does, and never less.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from chaos.explore.size import Size
+from chaos.explore.state import (
+    Answer,
+    DirectiveState,
+    Effect,
+    Guards,
+    NodeState,
+    Pending,
+    Saying,
+    Snapshot,
+    State,
+    TurnState,
+)
+
+_Value = TypeVar("_Value")
+
+
+class Names(NamedTuple):
+    """A change of places: of each job and each node the place that it has afterwards."""
+
+    jobs: tuple[int, ...]
+    nodes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Symmetry:
+    """Finds the one form of a state, and its fingerprint."""
+
+    size: Size
+    _prints: dict[object, int] = field(default_factory=dict)
+    _renamed: dict[object, object] = field(default_factory=dict)
+
+    def canonical(self, state: State) -> State:
+        """The one of the states alike that stands for all of them."""
+        if not self.size.symmetry:
+            return self._replicas(state)
+        jobs, nodes = tuple(range(self.size.jobs)), tuple(range(self.size.nodes))
+        order = self._jobs(state)
+        if order != jobs:
+            state = self._rename(state, Names(order, nodes))
+        order = self._nodes(state)
+        if order != nodes:
+            state = self._rename(state, Names(jobs, order))
+        return self._replicas(state)
+
+    def fingerprint(self, state: State) -> int:
+        """64 bits that stand for the state, of which 61 are as good as drawn by lot."""
+        mark = self.mark
+        rest = state._replace(turn=_NO_TURN, nodes=(), pending=())
+        return hash((mark(state.turn), mark(rest), *map(mark, state.nodes), *map(mark, state.pending))) & _MASK
+
+    def mark(self, part: object) -> int:
+        """A number for a part of a state, the same in every process."""
+        found = self._prints.get(part)
+        if found is None:
+            digest = hashlib.blake2b(repr(part).encode(), digest_size=8).digest()
+            found = self._prints[part] = int.from_bytes(digest, "little")
+        return found
+
+    # ------------------------------------------------------------------------------------------------ their order
+
+    def _jobs(self, state: State) -> tuple[int, ...]:
+        size, tickets = self.size, state.tickets
+        keys: list[tuple[object, ...]] = [(ticket is None, ticket.create if ticket else 0) for ticket in tickets]
+        if sum(ticket is None for ticket in tickets) > 1:
+            keys = [
+                (*key, *self._of_job(state, job)) if state.tickets[job] is None else key for job, key in enumerate(keys)
+            ]
+        return _places([size.kind(job) for job in range(size.jobs)], keys)
+
+    def _of_job(self, state: State, job: int) -> tuple[object, ...]:
+        """All that is known of a job that has no ticket, whatever the nodes are called."""
+        name, mark = self.size.job_names[job], self.mark
+        on_nodes = sorted(self._of_job_on(node, job, name) for node in state.nodes)
+        in_hand = sorted(mark(_of_job_in(one.effect, job, name)) for one in state.pending)
+        alone = (state.quarantined[job], state.sessions[job], state.lost[job], state.lost_by[job])
+        turn = state.turn
+        roles = (turn.holder, turn.resident_job, turn.incoming, turn.pinned, turn.unrestored_job)
+        then = state.snapshot
+        kept = mark((then.tickets[job], then.quarantined[job], _roles(then.turn, name))) if then else 0
+        return (alone, tuple(one == name for one in roles), on_nodes, in_hand, kept)
+
+    def _of_job_on(self, node: NodeState, job: int, name: str) -> int:
+        found = self._prints.get((node, job))
+        if found is None:
+            found = self._prints[node, job] = self.mark(_of_job_on(node, job, name))
+        return found
+
+    def _nodes(self, state: State) -> tuple[int, ...]:
+        size, mark, turn = self.size, self.mark, state.turn
+        if size.nodes == 1:
+            return (0,)
+        keys: list[tuple[object, ...]] = []
+        for place, name in enumerate(size.node_names):
+            in_hand = [mark(_of_node_in(one.effect, place, name)) for one in state.pending]
+            kept = _node_roles(state.snapshot.turn, name) if state.snapshot else ()
+            keys.append((mark(state.nodes[place]), _node_roles(turn, name), sorted(in_hand), kept))
+        kinds = [tuple(place in one for one in size.generations) for place in range(size.nodes)]
+        return _places(kinds, keys)
+
+    def _replicas(self, state: State) -> State:
+        if len(state.pending) > 1:
+            state = state._replace(pending=tuple(sorted(state.pending, key=self.mark)))
+        return state
+
+    # ------------------------------------------------------------------------------------------------- renaming
+
+    def _rename(self, state: State, names: Names) -> State:
+        jobs, cached = names.jobs, self._cached
+        then = state.snapshot
+        return state._replace(
+            turn=cached(_turn, state.turn, names),
+            tickets=_moved(state.tickets, jobs),
+            quarantined=_moved(state.quarantined, jobs),
+            nodes=_moved([cached(_node, node, names) for node in state.nodes], names.nodes),
+            sessions=_moved(state.sessions, jobs),
+            pending=tuple(cached(_pending, one, names) for one in state.pending),
+            lost=_moved(state.lost, jobs),
+            lost_by=_moved(state.lost_by, jobs),
+            snapshot=then
+            and Snapshot(_turn(then.turn, names), _moved(then.tickets, jobs), _moved(then.quarantined, jobs)),
+        )
+
+    def _cached(self, change: object, value: _Value, names: Names) -> _Value:
+        key = (value, names)
+        found = self._renamed.get(key)
+        if found is None:
+            found = self._renamed[key] = change(value, names)  # type: ignore[operator]
+        return found  # type: ignore[return-value]
+
+
+_NO_TURN = TurnState()
+_MASK = (1 << 64) - 1
+
+
+def _places(kinds: Sequence[object], keys: Sequence[tuple[object, ...]]) -> tuple[int, ...]:
+    """Where each goes: those of one kind are sorted among the places that their kind has."""
+    to = list(range(len(keys)))
+    for kind in dict.fromkeys(kinds):
+        members = [one for one, other in enumerate(kinds) if other == kind]
+        for place, member in zip(members, sorted(members, key=keys.__getitem__), strict=True):
+            to[member] = place
+    return tuple(to)
+
+
+def _moved(values: Sequence[_Value], to: Sequence[int]) -> tuple[_Value, ...]:
+    after = list(values)
+    for place, value in enumerate(values):
+        after[to[place]] = value
+    return tuple(after)
+
+
+def _job(name: str, names: Names) -> str:
+    return "abcdefgh"[names.jobs["abcdefgh".index(name)]] if name else ""
+
+
+def _name(name: str, names: Names) -> str:
+    return f"n{names.nodes[int(name[1:]) - 1] + 1}" if name else ""
+
+
+def _turn(turn: TurnState, names: Names) -> TurnState:
+    return turn._replace(
+        holder=_job(turn.holder, names),
+        resident_job=_job(turn.resident_job, names),
+        incoming=_job(turn.incoming, names),
+        pinned=_job(turn.pinned, names),
+        unrestored_job=_job(turn.unrestored_job, names),
+        blocked=_name(turn.blocked, names),
+        unrestored=_name(turn.unrestored, names),
+        nodes=tuple(sorted(_name(one, names) for one in turn.nodes)),
+        leaving=tuple(sorted(_name(one, names) for one in turn.leaving)),
+    )
+
+
+def _directive(one: DirectiveState | None, names: Names) -> DirectiveState | None:
+    return one and one._replace(on=_job(one.on, names), lost_job=_job(one.lost_job, names))
+
+
+def _answer(one: Answer | None, names: Names) -> Answer | None:
+    return one and one._replace(job=_job(one.job, names))
+
+
+def _saying(one: Saying | None, names: Names) -> Saying | None:
+    if one is None:
+        return None
+    answer = _answer(one.answer, names)
+    assert answer is not None
+    return one._replace(answer=answer, records=one.records and _moved(one.records, names.jobs))
+
+
+def _node(node: NodeState, names: Names) -> NodeState:
+    jobs = names.jobs
+    return node._replace(
+        locked=tuple(sorted((jobs[job], session) for job, session in node.locked)),
+        disk=node.disk and (node.disk[0], tuple(sorted((jobs[job], session) for job, session in node.disk[1]))),
+        helped=tuple(sorted(jobs[job] for job in node.helped)),
+        orphans=tuple((jobs[job], call) for job, call in node.orphans),
+        saying=_saying(node.saying, names),
+        again=_saying(node.again, names),
+        directive=_directive(node.directive, names),
+        missed=_directive(node.missed, names),
+        answer=_answer(node.answer, names),
+        processes=_moved(node.processes, jobs),
+        records=_moved(node.records, jobs),
+    )
+
+
+def _pending(one: Pending, names: Names) -> Pending:
+    return one._replace(effect=_effect(one.effect, names))
+
+
+def _effect(one: Effect, names: Names) -> Effect:
+    jobs, nodes = names.jobs, names.nodes
+    guards = one.guards
+
+    def places(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(nodes[place] for place in values))
+
+    told = []
+    for place, directive in one.directives:
+        after = _directive(directive, names)
+        assert after is not None
+        told.append((nodes[place], after))
+    return one._replace(
+        guards=Guards(
+            guards.turn,
+            guards.spec,
+            tuple(sorted((jobs[job], create) for job, create in guards.tickets)),
+            tuple(sorted((jobs[job], mod) for job, mod in guards.health)),
+            guards.queue_empty,
+            places(guards.away),
+            places(guards.free),
+            places(guards.kept),
+        ),
+        turn=one.turn and _turn(one.turn, names),
+        tickets=tuple(sorted(change._replace(job=jobs[change.job]) for change in one.tickets)),
+        directives=tuple(sorted(told)),
+        health=tuple(sorted((jobs[job], out) for job, out in one.health)),
+        claim=places(one.claim),
+        unclaim=places(one.unclaim),
+        forget=places(one.forget),
+    )
+
+
+# ---------------------------------------------------------------------------------- what is known of one of them
+
+
+def _roles(turn: TurnState, job: str) -> tuple[bool, ...]:
+    roles = (turn.holder, turn.resident_job, turn.incoming, turn.pinned, turn.unrestored_job)
+    return tuple(one == job for one in roles)
+
+
+def _node_roles(turn: TurnState, node: str) -> tuple[bool, ...]:
+    return (node in turn.nodes, node in turn.leaving, node == turn.blocked, node == turn.unrestored)
+
+
+def _of_job_on(node: NodeState, job: int, name: str) -> tuple[object, ...]:
+    told = tuple((one.on == name, one.lost_job == name) for one in (node.directive, node.missed) if one)
+    answers = (node.answer, node.saying and node.saying.answer, node.again and node.again.answer)
+    named = tuple(one.job == name for one in answers if one)
+    written = tuple(one.records[job] for one in (node.saying, node.again) if one and one.records)
+    disk = node.disk[1] if node.disk else ()
+    held = ([one[1] for one in (*node.locked, *disk) if one[0] == job], job in node.helped)
+    return (
+        node.processes[job],
+        node.records[job],
+        tuple(held[0]),
+        held[1],
+        tuple(call for one, call in node.orphans if one == job),
+        told,
+        named,
+        written,
+    )
+
+
+def _of_job_in(effect: Effect, job: int, name: str) -> tuple[object, ...]:
+    changes = tuple(change[1:] for change in effect.tickets if change.job == job)
+    health = tuple(out for one, out in effect.health if one == job)
+    turn = _roles(effect.turn, name) if effect.turn else ()
+    return (changes, health, turn)
+
+
+def _of_node_in(effect: Effect, place: int, name: str) -> tuple[object, ...]:
+    guards = effect.guards
+    lists = (guards.away, guards.free, guards.kept, effect.claim, effect.unclaim, effect.forget)
+    turn = _node_roles(effect.turn, name) if effect.turn else ()
+    return (tuple(place in one for one in lists), turn, tuple(told for at, told in effect.directives if at == place))
