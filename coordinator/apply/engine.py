@@ -134,7 +134,6 @@ class Engine:
             confirmed = False
             revision = await self.write(view, answer, deadline, guards)
             if revision is not None:
-                self.act(group)
                 return Applied(revision, answer)
             if self.clock() >= deadline:
                 raise Conflict(f"others changed group {group} again and again")
@@ -178,8 +177,6 @@ class Engine:
             confirmed = False
             revision = await self._write(decisions, deadline, guards)
             if revision is not None:
-                for group in groups:
-                    self.act(group)
                 return revision
             if self.clock() >= deadline:
                 raise Conflict(f"others changed groups {', '.join(groups)} again and again")
@@ -221,6 +218,7 @@ class Engine:
                     self._floors[view.name] = max(self.floor(view.name), result.revision)
                 # A line costs as much as a tenth of a turn: first who asked has the answer on its way.
                 asyncio.get_running_loop().call_soon(_written, view.name, decision.why, result.revision)
+            self.view.written(result.revision, ops)
             return result.revision
         await self._reached(result.revision, deadline)
         return None
@@ -253,11 +251,6 @@ class Engine:
             raise EngineBehind("this replica's view of etcd is not live") from error
 
     # ------------------------------------------------------------------------------------------------ what follows
-
-    def act(self, group: str) -> None:
-        """Decide what follows for a group at once, whatever this replica's rank: it has just written to it."""
-        if self._known(group):  # else it has been removed since
-            self._worker(group).wake(first=True)
 
     def floor(self, group: str) -> int:
         """The revision of this replica's last write to the group: it decides on nothing older (protocol rule 33)."""

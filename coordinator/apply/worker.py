@@ -36,7 +36,6 @@ class GroupWorker:
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._woken = False
-        self._first = False
         self._stopped = False
         self._hold_back = HoldBack()
         self._passed: frozenset[Wait] = frozenset()
@@ -44,9 +43,8 @@ class GroupWorker:
         self._recheck: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    def wake(self, *, first: bool = False) -> None:
-        """Something has changed. ``first``: this replica acts without holding back."""
-        self._first = self._first or first
+    def wake(self) -> None:
+        """Something has changed."""
         if not self._woken:
             self._woken = True
             if self._writing is None:
@@ -83,13 +81,11 @@ class GroupWorker:
     def _step(self) -> tuple[GroupView, Decision] | None:
         """What is to be written now, and the view that it was decided on."""
         engine = self._engine
-        first, self._first = self._first, False
         if not engine.view.live:
             self._forget_waits()
             self._again(PAUSE)
             return None
         if engine.picture.revision < engine.floor(self._group):
-            self._first = first
             return None  # the watch will bring our own write, and wake us
         if (error := engine.picture.group_error(self._group)) is not None:
             engine.picture.notes[self._group] = str(error)
@@ -103,16 +99,16 @@ class GroupWorker:
         if verdict.decision is None:
             self._hold_back.end()
             return None
-        if not first and self._holds_back(view):
+        if self._holds_back(view):
             return None
         return view, verdict.decision
 
     async def _write(self, view: GroupView, decision: Decision) -> None:
         deadline = self._engine.clock() + WRITE_WITHIN
         _pass_point(decision, "decided")
-        revision = await self._engine.write(view, decision, deadline)
+        await self._engine.write(view, decision, deadline)
         _pass_point(decision, "written")
-        self.wake(first=revision is not None)
+        self.wake()
 
     def _written(self, written: asyncio.Task[None]) -> None:
         """Go on, after what has changed in the meantime or what has failed."""

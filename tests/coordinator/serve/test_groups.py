@@ -141,7 +141,7 @@ def then(monkeypatch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
     """Have somebody else write between the first read of a group and what follows from it; nobody decides on it."""
     read, done = groups._read, False
 
-    async def decide_nothing(_worker: GroupWorker) -> None:
+    def decide_nothing(_worker: GroupWorker) -> None:
         pass
 
     monkeypatch.setattr(GroupWorker, "_step", decide_nothing)
