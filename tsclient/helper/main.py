@@ -92,6 +92,7 @@ class Helper:
         self._process = process(parent.pid)
         self._clients: dict[int, _Client] = {}
         self._late: deque[bytes] = deque()  # what the parent has not taken yet
+        self._held_up = False  # by the parent, until it takes more
         self._gone = asyncio.Event()
         self._idle: asyncio.TimerHandle | None = None
         self._finished = asyncio.Event()
@@ -238,17 +239,19 @@ class Helper:
         self._flush()
 
     def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._late:
                 self._socket.send(self._late[0])
                 self._late.popleft()
         except BlockingIOError:
-            loop.add_writer(self._socket, self._flush)
+            asyncio.get_running_loop().add_writer(self._socket, self._flush)
+            self._held_up = True
             return
         except OSError:
             self._late.clear()  # the parent is gone, and its end is on its way by another line
-        loop.remove_writer(self._socket)
+        if self._held_up:
+            asyncio.get_running_loop().remove_writer(self._socket)
+            self._held_up = False
 
 
 class _ToParent(logging.Handler):
