@@ -7,12 +7,14 @@ import time
 from dataclasses import dataclass, replace
 
 from chaos.checkers import Violation
+from chaos.observer import Observer
 from chaos.processes import ProcessTrouble
 from chaos.scenarios.contention import contending, move_all, rest_all, their_hand_offs, wait_turns
 from chaos.scenarios.handoffs import Delays, percentile, percentiles
-from chaos.scenarios.scenario import Figures, Run, Scenario, judged
+from chaos.scenarios.scenario import WITHIN, Figures, Run, Scenario, judged
 from chaos.scenarios.switches import switches
 from chaos.world import World
+from ledger.records import Phase
 
 _BOUND = 0.2
 """Seconds that a restart may add to a hand-off that it touches (p99)."""
@@ -40,7 +42,7 @@ def _rolling_restart(run: Run) -> tuple[list[str], list[Violation]]:
             wait_turns(world, 1)
             while len(restarts) < run.count and not run.over:
                 name = names[len(restarts) % len(names)]
-                restart = _restart(world, name)
+                restart = _restart(world, eyes, name)
                 run.say(f"{name}: ended {(restart.ended - restart.told) / 1e9:.2f} s after it was told, serves again")
                 if name == names[-1]:
                     move_all(world)  # else all would stay at the replica that was restarted first
@@ -55,10 +57,12 @@ def _rolling_restart(run: Run) -> tuple[list[str], list[Violation]]:
         return [*own, *facts], [*stuck, *violations, *late]
 
 
-def _restart(world: World, name: str) -> Restart:
+def _restart(world: World, eyes: Observer, name: str) -> Restart:
     told = time.monotonic_ns()
     world.stop(name)
     ended = time.monotonic_ns()
+    # Not before the hand-off is over: on one machine a replica that starts slows down what is measured.
+    eyes.wait_for(lambda one: one.turn is not None and one.turn.phase is Phase.PREPARING and one.mono > ended, WITHIN)
     world.restart(name)
     serves = time.monotonic_ns()
     return Restart(told, ended, serves, serves)
@@ -69,7 +73,7 @@ def _result(run: Run, world: World, restarts: list[Restart]) -> tuple[list[str],
     quiet = [one for one in every if not any(one.touches(part.told, part.quiet) for part in restarts)]
     leaving = [one for one in every if any(one.touches(part.told, part.ended) for part in restarts)]
     starting = [
-        one for one in every if one not in leaving and any(one.touches(part.ended, part.serves) for part in restarts)
+        one for one in every if one not in leaving and any(one.touches(part.ended, part.quiet) for part in restarts)
     ]
     delays, other = Delays.of(quiet, leaving), Delays.of(quiet, starting)
     run.note(Figures(len(switches(world.history())), len(restarts), {"replica": len(restarts)}, delays.added))
