@@ -86,8 +86,8 @@ Seen = tuple[object, ...]
 class Core:
     """The production core, asked once about each picture that it can tell apart.
 
-    Where it goes through the nodes by name, each order of them is asked about: the first answer is that for the names
-    as they are, the others follow if they are other ones.
+    What is next may depend on the names of nodes and jobs: it is asked about each way to name them. The first answer is
+    that for the names as they are, the others follow if they are other ones.
     """
 
     size: Size
@@ -98,8 +98,10 @@ class Core:
     _pictures: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
-        orders = itertools.permutations(self.size.node_names) if self.size.symmetry else (self.size.node_names,)
-        self._pictures = tuple(Picture(self.size, tuple(order)) for order in orders)
+        jobs, nodes = self.size.job_names, self.size.node_names
+        orders = itertools.product(itertools.permutations(nodes), itertools.permutations(jobs))
+        every = tuple(Picture(self.size, of_nodes, of_jobs) for of_nodes, of_jobs in orders)
+        self._pictures = every if self.size.symmetry else every[:1]
 
     @property
     def asked(self) -> int:
@@ -115,10 +117,11 @@ class Core:
         known = self._of(state)
         found = known.get(request)
         if found is None:
-            alike = len(set(map(_seen, state.nodes))) == 1
-            pictures = self._pictures[:1] if alike else self._pictures
-            answers = dict.fromkeys(self._answer(picture, state, request) for picture in pictures)
-            found = known[request] = tuple(answers)
+            answers: dict[tuple[Effect | None, frozenset[Wait]], Answered] = {}
+            for picture in self._pictures:
+                answer = self._answer(picture, state, request)
+                answers.setdefault((answer.effect, answer.waits), answer)  # in whatever words
+            found = known[request] = tuple(answers.values())
             for one in found:
                 if one.effect is not None:
                     self.why.setdefault(one.effect, one.why)
@@ -163,7 +166,7 @@ class Core:
     # ------------------------------------------------------------------------------------------------ an effect
 
     def _effect(self, picture: Picture, view: GroupView, decision: Decision) -> Effect:
-        jobs, places = self.size.job_names, {name: place for place, name in enumerate(picture.names)}
+        jobs, places = picture.jobs, {name: place for place, name in enumerate(picture.names)}
         after, highest = decision.turn, view.highest_epoch()
         new_epoch = after is not None and (view.turn is None or after.epoch != EPOCH)
         stale = any(node.ack and node.ack.value.outcome is Outcome.STALE for node in view.nodes.values())
@@ -173,8 +176,10 @@ class Core:
             new_epoch=new_epoch,
             overtakes=new_epoch and (stale or highest > EPOCH),
             new_token=after is not None and after.token != TOKEN,
-            tickets=tuple(sorted(self._change(change) for change in decision.tickets)),
-            directives=tuple(sorted((places[node], _directive(one)) for node, one in decision.directives.items())),
+            tickets=tuple(sorted(_change(picture, change) for change in decision.tickets)),
+            directives=tuple(
+                sorted((places[node], _directive(picture, one)) for node, one in decision.directives.items())
+            ),
             health=tuple(
                 sorted((jobs.index(job), one.health is Health.QUARANTINED) for job, one in decision.health.items())
             ),
@@ -186,7 +191,7 @@ class Core:
 
     def _guards(self, picture: Picture, view: GroupView, decision: Decision) -> Guards:
         """What the production transaction compares. What cannot change in the model is left out."""
-        jobs, places = self.size.job_names, {name: place for place, name in enumerate(picture.names)}
+        jobs, places = picture.jobs, {name: place for place, name in enumerate(picture.names)}
         turn = spec = empty = False
         tickets: dict[int, int] = {}
         health: dict[int, int] = {}
@@ -222,35 +227,21 @@ class Core:
         sort = (tuple(sorted(tickets.items())), tuple(sorted(health.items())))
         return Guards(turn, spec, *sort, empty, tuple(sorted(away)), tuple(sorted(free)), tuple(sorted(kept)))
 
-    def _change(self, change: object) -> TicketChange:
-        job = self.size.job_names.index
-        match change:
-            case Grant():
-                return TicketChange(job(change.job), "grant", change.create - TICKET)
-            case Refuse():
-                return TicketChange(job(change.job), "refuse", change.create - TICKET)
-            case Remove():
-                return TicketChange(job(change.job), "remove", change.create - TICKET)
-            case Create(ticket=ticket):
-                granted, ghost = ticket.state is Standing.GRANTED, ticket.sequence == GHOST
-                return TicketChange(job(change.job), "create", 0, life_of(ticket.process), granted, ghost)
-        raise AssertionError(change)
-
     def _turn_state(self, picture: Picture, turn: Turn) -> TurnState:
         resident, incoming = turn.resident or Resident(), turn.incoming or Incoming()
         holder, blocked, pinned = turn.holder or Holder(), turn.blocked or Blocked(), turn.pinned or Pinned()
         unrestored = turn.unrestored or Unrestored()
         return TurnState(
             phase=turn.phase.name,
-            holder=holder.job,
+            holder=picture.model_job(holder.job),
             holder_session=life_of(holder.process),
             yielded=turn.yielded_token == turn.token,
             resident=resident.kind.name,
-            resident_job=resident.job,
+            resident_job=picture.model_job(resident.job),
             ended=resident.ended.name,
             lost_session=life_of(resident.lost_process),
             switching=turn.incoming is not None,
-            incoming=incoming.job,
+            incoming=picture.model_job(incoming.job),
             incoming_ticket=incoming.ticket_revision - TICKET if incoming.ticket_revision else 0,
             incoming_session=life_of(incoming.process),
             cancelled=incoming.cancelled,
@@ -258,7 +249,7 @@ class Core:
             blocked=picture.model_name(blocked.node),
             blamed=blocked.agent_revision,
             killing=blocked.killing,
-            pinned=pinned.job,
+            pinned=picture.model_job(pinned.job),
             pin_changed=bool(pinned.job) and pinned.processes_revision < 10,
             kill=turn.kill,
             paused=turn.paused,
@@ -267,13 +258,28 @@ class Core:
             generation=turn.generation - SPEC,
             passed_over=min(turn.passed_over, AGING_TURNS),
             unrestored=picture.model_name(unrestored.node),
-            unrestored_job=unrestored.job,
+            unrestored_job=picture.model_job(unrestored.job),
         )
+
+
+def _change(picture: Picture, change: object) -> TicketChange:
+    job = picture.jobs.index
+    match change:
+        case Grant():
+            return TicketChange(job(change.job), "grant", change.create - TICKET)
+        case Refuse():
+            return TicketChange(job(change.job), "refuse", change.create - TICKET)
+        case Remove():
+            return TicketChange(job(change.job), "remove", change.create - TICKET)
+        case Create(ticket=ticket):
+            granted, ghost = ticket.state is Standing.GRANTED, ticket.sequence == GHOST
+            return TicketChange(job(change.job), "create", 0, life_of(ticket.process), granted, ghost)
+    raise AssertionError(change)
 
 
 def _command(picture: Picture, view: GroupView, request: Request) -> Decision | Nothing:
     job, life = request.job, request.session
-    name, sequence = picture.size.job_names[job], WANTED if request.current else GHOST
+    name, sequence = picture.jobs[job], WANTED if request.current else GHOST
     try:
         match request.what:
             case "acquire":
@@ -295,13 +301,13 @@ def _command(picture: Picture, view: GroupView, request: Request) -> Decision | 
         return Nothing(refusal.message)
 
 
-def _directive(told: Directive) -> DirectiveState:
+def _directive(picture: Picture, told: Directive) -> DirectiveState:
     return DirectiveState(
         told.kind.name,
-        told.on,
+        picture.model_job(told.on),
         told.keep,
         told.kill,
-        told.lost_job,
+        picture.model_job(told.lost_job),
         life_of(told.lost_process),
         life_of(told.on_process),
     )

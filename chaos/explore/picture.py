@@ -67,10 +67,11 @@ def session(job: int, life: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Makes views. ``names``: of the nodes, by their place."""
+    """Makes views. ``names`` and ``jobs``: what nodes and jobs are called here, by their places."""
 
     size: Size
     names: tuple[str, ...]
+    jobs: tuple[str, ...]
 
     def view(self, state: State) -> GroupView:
         """The picture that a replica has of this state, passed waits included."""
@@ -92,12 +93,20 @@ class Picture:
         """The other way round."""
         return f"n{self.names.index(name) + 1}" if name else ""
 
+    def job(self, job: str) -> str:
+        """What the job that the model calls ``job`` is called here."""
+        return self.jobs[self.size.job_names.index(job)] if job else ""
+
+    def model_job(self, name: str) -> str:
+        """The other way round."""
+        return self.size.job_names[self.jobs.index(name)] if name else ""
+
     def in_model(self, text: str) -> str:
         """What is said of nodes, in the model's names."""
         return re.sub(r"\bn\d\b", lambda found: self.model_name(found[0]), text)
 
     def _view(self, state: State, passed: frozenset[Wait]) -> GroupView:
-        jobs = self.size.job_names
+        jobs = self.jobs
         tickets = [
             Kept(jobs[job], self.ticket(job, one), TICKET + one.create, TICKET + one.create)
             for job, one in enumerate(state.tickets)
@@ -125,7 +134,7 @@ class Picture:
     def _node(self, name: str, node: NodeState) -> Node:
         highest = (GroupEpoch(GROUP, EPOCH + 1),) if node.ahead else ()
         owner = {"ours": GROUP, "theirs": "h"}.get(node.claimed, "")
-        records = processes_of(node.records, self.size.job_names)
+        records = processes_of(node.records, self.jobs)
         # What the agents were told is not read by the core, only that an answer is to the current directive.
         return Node(
             agent=Kept(name, Agent(highest=highest), node.registered, node.registered) if node.registered else None,
@@ -140,12 +149,12 @@ class Picture:
         job = self.size.job_names.index
         resident = Resident(
             ResidentKind[turn.resident],
-            turn.resident_job,
+            self.job(turn.resident_job),
             Ended[turn.ended],
             client_process(job(turn.resident_job), turn.lost_session) if turn.lost_session else None,
         )
         incoming = Incoming(
-            turn.incoming,
+            self.job(turn.incoming),
             TICKET + turn.incoming_ticket if turn.incoming_ticket else 0,
             client_process(job(turn.incoming), turn.incoming_session) if turn.incoming_session else None,
             turn.cancelled,
@@ -153,7 +162,7 @@ class Picture:
         holder = None
         if turn.holder:
             index, life = job(turn.holder), turn.holder_session
-            holder = Holder(turn.holder, session(index, life), client_process(index, life))
+            holder = Holder(self.job(turn.holder), session(index, life), client_process(index, life))
         changed = PROCESSES - 1 if turn.pin_changed else PROCESSES
         blocked = Blocked("said", self.name(turn.blocked), turn.blamed, turn.killing)
         return Turn(
@@ -169,10 +178,10 @@ class Picture:
             generation=SPEC + turn.generation,
             attempt=turn.attempt,
             blocked=blocked if turn.blocked else None,
-            pinned=Pinned(turn.pinned, "said", changed) if turn.pinned else None,
+            pinned=Pinned(self.job(turn.pinned), "said", changed) if turn.pinned else None,
             paused=turn.paused,
             kill=turn.kill,
-            unrestored=Unrestored(self.name(turn.unrestored), turn.unrestored_job, BAD.why)
+            unrestored=Unrestored(self.name(turn.unrestored), self.job(turn.unrestored_job), BAD.why)
             if turn.unrestored
             else None,
             passed_over=turn.passed_over,
@@ -197,7 +206,7 @@ class Picture:
             outcome=Outcome[answer.outcome],
             fault=Fault[answer.fault],
             failure=Failure[answer.failure],
-            job=answer.job,
+            job=self.job(answer.job),
             why="said",
             highest_epoch=EPOCH + 1 if answer.outcome == "STALE" else 0,
             lost=(Process(),) if answer.lost else (),

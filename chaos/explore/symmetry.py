@@ -6,8 +6,9 @@ set. Jobs are put in the order of their tickets, and those without one by all el
 all that is known of them. Where that leaves a tie the states are equal, or are searched both: never is a state taken
 for another that it could be told from.
 
-That the core goes through the nodes by their names is no matter: it is asked about each order of them (`bridge.Core`),
-so more may happen here than does, and never less.
+That the core goes through nodes or jobs by their names is no matter: it is asked about each way to name them
+(`bridge.Core`), so more may happen here than does, and never less. An agent's device has one process of each job, in
+the order of the jobs; which of several fails is a choice, so that their order does not matter either.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "        return respecified(view, turn, view.spec)\n",
             ),
         ),
-        _breaks(2, 3, 9, 10, 15, search="--specs 1/1,2 --fault respec"),
+        _breaks(16, search="--specs 1/1,2 --fault respec"),
         fast=True,
     ),
     Mutant(

@@ -129,6 +129,14 @@ def _tail_first(_right: Any) -> Any:
     return head_of
 
 
+def _by_name(_right: Any) -> Any:
+    def head_of(view: Any, turn: Turn, *, beside: str = "") -> Any:
+        waiting = sorted((one for one in view.waiting() if one.name != beside), key=lambda one: one.name)
+        return next(iter(waiting), None)
+
+    return head_of
+
+
 def _pin_sees_a_change(right: Any) -> Any:
     """The record that the switch itself wrote ends the pin, so that the switch is tried again."""
 
@@ -199,6 +207,7 @@ BUGS = [
     Planted("a release is never ended", DECIDE.core, "releasing", _nothing_to_do, {16}, EXPIRE),
     Planted("a failed commit is a release", DECIDE.committing, "_failed", _as_it_was, {2, 9, 14}, UNSAVED),
     Planted("the tail of the queue is served first", DECIDE.idle, "head_of", _tail_first, {6}),
+    Planted("the queue is served by name", DECIDE.idle, "head_of", _by_name, {6}),
     Planted("a grant into a queue that is not empty", DECIDE.commands, "acquire", _queue_not_compared, {6}, {}, 2),
     Planted("a grant has the last one's token", DECIDE.commands, "next_token", _old_token, {4}),
     Planted(
