@@ -62,7 +62,7 @@ def events(state: State, jobs: tuple[str, ...], budget: Budget) -> Iterator[tupl
         if budget.left(state, "die"):
             after = _ended(state, job, name, died=True)
             yield f"{name}: its client dies", after._replace(faults=budget.spent(state, "die"))
-        bare = any(node.processes[job] is None and in_force(state.turn, n) for n, node in enumerate(state.nodes))
+        bare = any(_may_start(state, job, place) for place in range(len(state.nodes)))
         if ticket.state == "GRANTED" and ticket.current and not ticket.ghost and bare:
             yield f"{name}: starts its processes", _started(state, job, ticket.session)
 
@@ -95,11 +95,19 @@ def _ended(state: State, job: int, name: str, *, died: bool) -> State:
 
 
 def _started(state: State, job: int, session: int) -> State:
-    """A job that was granted the turn starts what it has not got (protocol rule 9), on the nodes in force."""
+    """A job that was granted the turn starts what it has not got (protocol rule 9), on the nodes in force.
+
+    Not where the agent is away: what begins there nobody sees, and once the node is dropped nobody knows of it.
+    """
     nodes = tuple(
         node._replace(processes=put(node.processes, job, Process("RUNNING", session)))
-        if node.processes[job] is None and in_force(state.turn, place)
+        if _may_start(state, job, place)
         else node
         for place, node in enumerate(state.nodes)
     )
     return state._replace(nodes=nodes)
+
+
+def _may_start(state: State, job: int, place: int) -> bool:
+    node = state.nodes[place]
+    return node.processes[job] is None and node.up and in_force(state.turn, place)
