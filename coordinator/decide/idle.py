@@ -114,7 +114,7 @@ def _serve(view: GroupView, turn: Turn) -> Verdict:
     kill = turn.kill or desperate or (grace_over and may_kill(view))
     if turn.pinned and head is None and not mixed and not kill:
         return Verdict(waits=frozenset(waits), note=waiting)
-    held_back = _held_back(view, turn, waits, grace_over=grace_over)
+    held_back = _held_back(view, turn, waits, grace_over=grace_over and may_kill(view))
     if held_back is not None:
         return held_back
     if (missing := away(view, turn)) is not None:
@@ -135,7 +135,7 @@ def _free_path(view: GroupView, turn: Turn, head: Kept[Ticket]) -> Decision:
 
 
 def _held_back(view: GroupView, turn: Turn, waits: set[Wait], *, grace_over: bool) -> Verdict | None:
-    """A refused switch is tried again on an event of the node at fault, or after a while, or when the grace is over."""
+    """A refused switch is tried again on an event of the node at fault, or after a while, or when it may kill."""
     if not turn.blocked or not turn.attempt:
         return None
     agent = view.node(turn.blocked.node).agent
