@@ -84,7 +84,8 @@ def check_write(world: World, state: State, pending: Pending) -> None:
     if after is None:
         return
     for place, node in enumerate(state.nodes):
-        if node.registered and in_force(before, place) and not in_force(after, place):
+        leaves = world.nodes[place] in before.leaving
+        if node.registered and in_force(before, place) and not in_force(after, place) and not leaves:
             raise Broken(10, f"{world.nodes[place]} is dropped, and its agent is there")
     if after.phase == "PREPARING" and (before.phase != "PREPARING" or effect.directives) and not effect.new_epoch:
         raise Broken(4, "a new switch has the epoch of an older one")
