@@ -233,6 +233,15 @@ def test_failures_the_grace_of_a_lost_holder_ends_the_backoff_once() -> None:
     assert again.decision is None
 
 
+def test_failures_where_a_lost_holder_may_not_be_killed_the_end_of_its_grace_ends_no_backoff() -> None:
+    """Else the same PREPARE would be refused again and again, without a pause."""
+    blocked = Blocked("resists", "n1", agent_revision=5)
+    policy = Policy(lost=LostPolicy.PARK_ONLY)
+    view = group(resident=lost("a"), blocked=blocked, attempt=1, passed=(WaitKind.GRACE,), policy=policy)
+    verdict = decide(view)
+    assert verdict.decision is None and {one.kind for one in verdict.waits} == {WaitKind.BACKOFF}
+
+
 def test_quarantined_jobs_are_refused_with_their_reason() -> None:
     found = decision(group(*waiting("a", "b"), resident=on("a"), quarantined=("a",)))
     assert found.tickets == (Refuse("a", 60, "JOB_QUARANTINED", "bad"),)
