@@ -18,7 +18,6 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch
 from ledger.etcd.errors import EtcdError, Unavailable
-from ledger.etcd.txn import Delete, Get, Op, Put
 
 log = logging.getLogger(__name__)
 
@@ -121,40 +120,6 @@ class LedgerView:
         async with asyncio.timeout(within):
             await future
 
-    def written(self, revision: int, ops: Sequence[Op]) -> None:
-        """Take in a transaction of this process at once, which has succeeded at ``revision``.
-
-        The copy is then what the watch would have made of it a moment later. That is known only where nothing lies
-        between the copy and the transaction, and no range was deleted; else the watch is waited for.
-        """
-        if not self.live or revision != self.revision + 1:
-            return
-        changes: list[Change] = []
-        for op in ops:
-            match op:
-                case Put():
-                    changes.append(Change(op.key, self._put(op, revision)))
-                case Delete(range_end=b""):
-                    if op.key in self._copy:
-                        changes.append(Change(op.key, None))
-                case Delete():
-                    return
-                case Get():
-                    pass
-        try:
-            self._advance(Changes(revision, tuple(changes)))
-        except Exception:
-            # Whoever wrote has written. The copy is as it was, so the watch tells it again.
-            log.exception("What was written at revision %d could not be taken in.", revision)
-
-    def _put(self, put: Put, revision: int) -> KeyValue:
-        """The key as it is once it has been put at this revision."""
-        old = self._copy.get(put.key)
-        lease = old.lease if old is not None and put.ignore_lease else put.lease
-        if old is None:
-            return KeyValue(put.key, put.value, revision, revision, 1, lease)
-        return KeyValue(put.key, put.value, old.create_revision, revision, old.version + 1, lease)
-
     def keys(self) -> Sequence[bytes]:
         return tuple(self._copy)
 
@@ -185,8 +150,6 @@ class LedgerView:
             try:
                 async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
                     async for batch in batches:
-                        if batch.revision <= self.revision:
-                            continue  # it is known: see `written`
                         changes = tuple(
                             Change(event.kv.key, event.kv if event.type is EventType.PUT else None)
                             for event in batch.events

@@ -218,7 +218,6 @@ class Engine:
                     self._floors[view.name] = max(self.floor(view.name), result.revision)
                 # A line costs as much as a tenth of a turn: first who asked has the answer on its way.
                 asyncio.get_running_loop().call_soon(_written, view.name, decision.why, result.revision)
-            self.view.written(result.revision, ops)
             return result.revision
         await self._reached(result.revision, deadline)
         return None

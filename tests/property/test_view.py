@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger.codec import encode
 from ledger.etcd import EtcdClient, KeyValue
 from ledger.etcd.errors import Unavailable
-from ledger.etcd.txn import Delete, Op, Put, delete_prefix
+from ledger.etcd.txn import Delete, Op, Put
 from ledger.index import Index
 from ledger.keys import Keys
 from ledger.records import Phase, Ticket, Turn
@@ -31,7 +31,6 @@ from tests.property.virtual_time import VirtualLoop
 KEYS = Keys("/v")
 RESYNC = 60.0
 JOBS = ("a", "b", "c")
-LEASE = 7
 _VALUES = st.sampled_from([encode(Ticket(priority=0)), encode(Ticket(priority=1)), b"no record"])
 
 
@@ -42,7 +41,6 @@ class Views(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualLoop()
         self.store = FakeStore()
-        self.store.leases.add(LEASE)
         self.client = self.loop.work(self._client())
         self.index = Index(KEYS)
         self.copy: dict[bytes, KeyValue] = {}
@@ -85,25 +83,6 @@ class Views(RuleBasedStateMachine):
 
     def _write(self, *ops: Op) -> None:
         self.store.txn((), ops)
-
-    @rule(
-        job=st.sampled_from(JOBS),
-        value=_VALUES,
-        whole=st.sampled_from((False, False, False, True)),
-        told=st.sampled_from((False, False, True)),
-    )
-    def write_here(self, job: str, value: bytes, whole: bool, told: bool) -> None:
-        """The view's own process writes, and tells it before the watch does; or ``told`` after the watch has."""
-        self.loop.pass_time(0.01)
-        gone = delete_prefix(KEYS.tickets("g")) if whole else Delete(KEYS.ticket("g", "b"))
-        kept = KEYS.ticket("g", job) in self.store.kvs and not whole
-        ops: tuple[Op, ...] = (Put(KEYS.turn("g"), encode(Turn(token=1))),)
-        ops += (gone,) if whole or job != "b" else ()
-        ops += () if whole else (Put(KEYS.ticket("g", job), value, 0 if kept else LEASE, kept),)
-        result = self.store.txn((), ops)
-        if told:
-            self.loop.pass_time(0.01)
-        self.view.written(result.revision, ops)
 
     # ------------------------------------------------------------ what befalls it
 
