@@ -13,13 +13,14 @@ from chaos.explore.state import NO_TURN, Snapshot, SpecState, State, in_force, p
 
 def requests(state: State, budget: Budget) -> Iterator[tuple[Request, str, bool]]:
     """As `clients.requests`."""
-    for job, out in enumerate(state.quarantined):
+    for job in range(len(state.quarantined)):
         if budget.left(state, "evict"):
             yield Request("evict", job), "evict", False
-        if out and budget.left(state, "pardon"):
+        if budget.left(state, "pardon"):
             yield Request("pardon", job), "pardon", False
     if state.turn.paused:
         yield Request("resume"), "", False
+        yield Request("pause"), "", False  # which is so already
     elif budget.left(state, "pause"):
         yield Request("pause"), "pause", False
 

@@ -12,8 +12,8 @@ SETS: tuple[Size, ...] = (
     Size(nodes=1, faults=(("die", 1), ("repeat", 1))),
     Size(nodes=1, faults=(("expire", 1), ("pause", 1))),
     Size(nodes=1, faults=(("cancel", 1), ("evict", 1))),
-    Size(nodes=1, faults=(("evict", 1), ("unsaved", 1), ("pardon", 1))),
-    Size(nodes=1, faults=(("cancel", 1), ("unfit", 1))),
+    Size(nodes=1, faults=(("evict", 1), ("unsaved", 1))),
+    Size(nodes=1, faults=(("unfit", 1), ("pardon", 1))),
     Size(nodes=1, faults=(("restored", 1),)),
     Size(faults=(("drain", 1),)),
     # Agents.
