@@ -163,20 +163,6 @@ def _drop_not_compared(right: Any) -> Any:
     return drop
 
 
-def _back_as_if_nothing(right: Any) -> Any:
-    """A node is taken back, and who was on before is believed to be on there too."""
-
-    def returned(view: Any, turn: Turn, spec: Any) -> Verdict | None:
-        found: Verdict | None = right(view, turn, spec)
-        if found is None or found.decision is None or found.decision.turn is None:
-            return found
-        return replace(
-            found, decision=replace(found.decision, turn=replace(found.decision.turn, resident=turn.resident))
-        )
-
-    return returned
-
-
 def _nothing_to_repair(right: Any) -> Any:
     """A restored turn is believed."""
 
@@ -215,15 +201,6 @@ BUGS = [
     ),
     Planted("a drop quarantines nobody", DECIDE.drop, "quarantine", _dropped_for_nothing, {8}, DROP, nodes=2),
     Planted("a drop does not compare the agent", DECIDE.drop, "_drop", _drop_not_compared, {10}, DROP, nodes=2),
-    Planted(
-        "a node is back as if nothing had happened",
-        DECIDE.idle,
-        "returned",
-        _back_as_if_nothing,
-        {2},
-        DROP | {"refuse": 1},
-        nodes=2,
-    ),
     Planted("a restored turn is believed", chaos.explore.bridge, "restored", _nothing_to_repair, {2, 14}, RESTORED),
 ]
 
