@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lasting", action="store_true", help="a node's fault comes to stay: nothing may spin")
     parser.add_argument("--priorities", metavar="N,…", help="of the jobs, in order")
     parser.add_argument("--specs", metavar="N,…/N,…", help="the numbers of the nodes of each spec in turn")
+    parser.add_argument("--prompt", action="store_true", help="agents note at once what has changed on their devices")
     parser.add_argument(
         "--no-os-locks", action="store_true", help="a new agent does not wait for the old one's helpers"
     )
@@ -91,7 +92,7 @@ def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size |
         faults[name] = int(times or 1)
     jobs, nodes, replicas = chosen.jobs or 2, chosen.nodes or 2, chosen.replicas or 1
     named = any((chosen.jobs, chosen.nodes, chosen.replicas, faults, chosen.lasting, chosen.priorities, chosen.specs))
-    if not (named or chosen.no_os_locks or chosen.every_name):
+    if not (named or chosen.prompt or chosen.no_os_locks or chosen.every_name):
         return None
     large = jobs * nodes * replicas > 8 and not faults
     try:
@@ -111,6 +112,7 @@ def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size |
         generations,
         priorities,
         fence=not chosen.no_os_locks,
+        prompt=chosen.prompt or large,
         symmetry=not chosen.every_name,
     )
 
