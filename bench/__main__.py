@@ -13,6 +13,7 @@ from pathlib import Path
 from bench import report
 from bench.figures import Found
 from bench.machine import describe
+from bench.measure import TooShort
 from bench.parts import PARTS, measure
 from bench.settings import FULL, QUICK, Settings
 from bench.system import Bench
@@ -106,7 +107,11 @@ def main() -> int:
     """The exit status."""
     arguments = _parser().parse_args()
     if arguments.command == "run":
-        return _run(arguments)
+        try:
+            return _run(arguments)
+        except TooShort as error:
+            print(error, file=sys.stderr)
+            return 1
     if arguments.command == "show":
         print("\n".join(report.markdown(json.loads(arguments.run.read_text(encoding="utf-8")))))
         return 0

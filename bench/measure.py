@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from statistics import median
 
 
+class TooShort(Exception):
+    """Nothing came to its end in the time that was measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One measurement.

@@ -11,7 +11,7 @@ from bench.figures import MS, Check, Found, Row
 from bench.fleet import Fleet, Load
 from bench.floor.script import Script
 from bench.load import names
-from bench.measure import percentile
+from bench.measure import TooShort, percentile
 from bench.parts import floor, handoff
 from bench.settings import Settings
 from bench.system import Bench
@@ -104,14 +104,14 @@ def _window(bench: Bench, loads: Sequence[Load], seconds: float, usage: Callable
     tally.seconds += max(window.seconds for window in windows)
     for window in windows:
         tally.latencies += window.latencies
+    if not tally.latencies:
+        raise TooShort(f"no hand-off came to its end within {seconds:g} s: measure for longer, by --window-seconds")
     for load in loads:
         load.rest()
 
 
 def _rows(tallies: Mapping[tuple[str, int], _Tally]) -> Iterator[Row]:
     for (name, count), tally in sorted(tallies.items(), key=lambda one: (one[0][1], one[0][0] == "floor")):
-        if not tally.latencies:
-            continue
         done = len(tally.latencies)
         figures = {
             "of_floor": tally.rate / tallies["floor", count].rate,
