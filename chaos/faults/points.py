@@ -7,6 +7,7 @@ from random import Random
 
 from chaos.failpoints.arming import Arming
 from chaos.failpoints.registry import POINTS, Traffic
+from chaos.failpoints.victim import restart_victim
 from chaos.faults.fault import Fault, Harm, NotPossible, Party
 from chaos.world import World
 
@@ -23,11 +24,10 @@ def _begin(world: World, random: Random) -> Harm:
     arming.arm(point)
 
     def undo() -> None:
-        arming.wait_hit(point, _HIT_SECONDS)
-        arming.disarm(point)
-        for name in world.names:
-            if name.startswith(("replica", "agent-")) and world.pid(name) is None:
-                world.restart(name)
+        if not arming.wait_hit(point, _HIT_SECONDS):
+            arming.disarm(point)
+        if arming.wait_hit(point, 0.0):  # also if only just before it was disarmed
+            restart_victim(world, point)
 
     return Harm(f"death at {point.name}", undo)
 

@@ -23,7 +23,8 @@ from chaos.crowd import PASSER_BY, Crowd
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
 from chaos.failpoints.arming import Arming
-from chaos.failpoints.registry import POINTS, Party, Point, Traffic
+from chaos.failpoints.registry import POINTS, Point, Traffic
+from chaos.failpoints.victim import restart_victim
 from chaos.faults.signals import any_agent
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
@@ -36,12 +37,9 @@ from ledger.keys import Keys
 
 _JOBS = ("job-a", "job-b")
 _RHYTHM = Rhythm(busy=0.1, idle=0.05, kernel=0.05)
-_LOOK_SECONDS = 0.02
-_DEATH_SECONDS = 10.0
+_CALL_SECONDS = 10.0
 _HIT_SECONDS = 30.0
 _MOVE_SECONDS = 5.0
-_OWN_PROCESS = frozenset({Party.REPLICA, Party.AGENT, Party.ANY})
-"""Parties that the world starts, and has to start again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +93,7 @@ class Walk:
             return None
         at = time.monotonic_ns()
         self._world.mark(f"killed at {point.name}")
-        victim = "a helper"
-        if point.party in _OWN_PROCESS:
-            victim = self._dead()
-            self._world.restart(victim)
+        victim = restart_victim(self._world, point)
         self._wait_turns(at, f"have a turn after a kill at {point.name}")
         return Passed(point, victim, (at - began) / NS, (time.monotonic_ns() - at) / NS)
 
@@ -110,17 +105,6 @@ class Walk:
         self._provoke(point)
         return self._arming.wait_hit(point, _HIT_SECONDS)
 
-    def _dead(self) -> str:
-        """The replica or agent that has been killed, once it is seen to be."""
-        limit = time.monotonic() + _DEATH_SECONDS
-        while True:
-            for name in self._world.names:
-                if name.startswith(("replica", "agent-")) and self._world.pid(name) is None:
-                    return name
-            if time.monotonic() > limit:
-                raise TimeoutError("a failpoint was taken, and no process has died of it")
-            time.sleep(_LOOK_SECONDS)
-
     def _provoke(self, point: Point) -> None:
         """Do what has to be done besides: most points are passed by what jobs and the crowd do by themselves."""
         world = self._world
@@ -131,7 +115,7 @@ class Walk:
                 self._restart(any_agent(world, self._random))
             case Traffic.REGISTRATION:
                 node = self._random.choice(world.nodes).name
-                background.call(_end_registration(world.etcd.endpoints, node), _DEATH_SECONDS)
+                background.call(_end_registration(world.etcd.endpoints, node), _CALL_SECONDS)
             case _:
                 pass
 

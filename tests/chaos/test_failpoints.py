@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 import pytest
 
 import coordinator
 import ledger.failpoint
 import tsclient.failpoint
-from chaos.failpoints.registry import POINTS
+from chaos.failpoints.registry import POINTS, Party
+from chaos.failpoints.victim import restart_victim
+from chaos.world import World
 
 _ROOT = Path(coordinator.__file__).parents[1]
 _PACKAGES = ("ledger", "coordinator", "nodeagent", "tsclient")
@@ -98,3 +101,27 @@ def test_a_process_is_killed_at_its_point(module: ModuleType) -> None:
         timeout=30,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "passed\n"), done.stderr
+
+
+class _Slow:
+    """A world in which who was killed is still seen for a while."""
+
+    names = ("replica0", "agent-n0")
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.restarted: list[str] = []
+
+    def pid(self, name: str) -> int | None:
+        self.looks += 1
+        return None if name == "agent-n0" and self.looks > 6 else 1
+
+    def restart(self, name: str) -> None:
+        self.restarted.append(name)
+
+
+def test_who_dies_at_a_point_is_started_again_once_it_is_dead() -> None:
+    world = _Slow()
+    point = next(one for one in POINTS if one.party is Party.AGENT)
+    assert restart_victim(cast(World, world), point) == "agent-n0"
+    assert world.restarted == ["agent-n0"]
