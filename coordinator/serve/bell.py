@@ -106,7 +106,7 @@ class Bell:
             return None
         callback, heard = next(iter(known.listeners.items()))
         if heard.change == known.change:
-            del self._due[name]
+            self._due.pop(name, None)  # not there, if a callback of this round has ended and begun anew
             return None
         if heard.at + self._every > now:
             return None

@@ -109,7 +109,8 @@ class Party:
                 return told
         if not self._told and self.seats and len(self._grants) == len(self.seats):
             self._told = True
-            told.append(self._granted(now))
+            # First of all: what was granted by its own transaction may be lost already.
+            told.insert(0, self._granted(now))
         return told
 
     def _granted(self, now: float) -> Event:

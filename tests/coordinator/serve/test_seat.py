@@ -13,6 +13,7 @@ import pytest
 from coordinator.apply.engine import Engine
 from coordinator.picture import Picture
 from coordinator.serve.bell import ROUND, Bell
+from coordinator.serve.party import Party
 from coordinator.serve.seat import Event, Seat, Stage
 from ledger.codec import encode
 from ledger.etcd import KeyValue
@@ -191,6 +192,15 @@ def test_what_is_being_given_back_is_not_lost() -> None:
     assert seat.look(ledger.picture, 1.0) is None
 
 
+def test_a_grant_that_is_lost_before_it_could_be_told_is_told_first() -> None:
+    ledger = Ledger()
+    party = Party("s", 1, "a", ("g",), since=0.0)
+    party.seated(ledger.ticket(GRANTED))
+    party.granted("g", GRANTED.token)
+    ledger.drop()
+    assert [kind(event) for event in party.look(ledger.picture, 1.0)] == ["granted", "lost"]
+
+
 def test_a_place_that_is_gone_was_taken_away() -> None:
     ledger = Ledger()
     seat = seated(ledger)
@@ -280,4 +290,22 @@ async def test_rule_36_a_crowd_is_told_in_rounds_and_holds_up_no_other_group() -
     await listeners.until(1 + len(crowd))
     assert listeners.rung.index("other") < 2 * ROUND  # in the very next round
     assert [name for name in listeners.rung if name != "other"] == crowd  # each in its turn, none twice
+    bell.close()
+
+
+async def test_a_listener_may_begin_anew_while_it_is_rung() -> None:
+    engine = FakeEngine()
+    bell = Bell(cast(Engine, engine))
+    rung: list[str] = []
+
+    def begin_anew() -> None:
+        rung.append("first")
+        end()
+        bell.listen("g", lambda: rung.append("second"))
+
+    end = bell.listen("g", begin_anew)
+    for _ in range(2):
+        engine.change(frozenset({"g"}))
+        bell._ring()
+    assert rung == ["first", "second"]
     bell.close()
