@@ -3,9 +3,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from typing import cast
+
 import pytest
 
+from tsclient.deadlines import memory as deadlines_memory
+from tsclient.entry import Saved
+from tsclient.helper.main import Helper, _Client
 from tsclient.helper.notes import PLACES, ROOM, Notes, memory
+from tsclient.helper.parent import Parent
+from tsclient.runner import Runner
+from tsclient.settings import Settings
 
 
 @pytest.fixture
@@ -55,3 +65,32 @@ def test_a_note_that_is_too_long_is_not_written(descriptor: int) -> None:
     assert notes.write(0, 1, b"short")
     assert not notes.write(0, 2, b"x" * (ROOM + 1))
     assert notes.read(0) == [(1, b"short")]
+
+
+class Ending:
+    """A runner that has been told to stop, and still has something to note."""
+
+    def stop(self) -> None:
+        pass
+
+    def save(self) -> tuple[Saved, dict[int, int]]:
+        return Saved("s", "secret", 10.0, 1, 1, ()), {}
+
+
+class Caller:
+    """The process that this one stands in for."""
+
+    pid = os.getpid()
+
+
+async def test_who_has_left_writes_no_more_over_the_notes_of_whoever_has_its_place_now(descriptor: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    notes = Notes(descriptor)
+    with ours, theirs:
+        helper = Helper(ours, deadlines_memory(), notes, cast(Parent, Caller()))
+        left = _Client(1, Settings(("127.0.0.1:1",), "a"), None, 0, stamp=6, runner=cast(Runner, Ending()))
+        helper._clients[1] = left
+        helper._take(["leave", 1])
+        notes.write(0, 1, b"another's")
+        helper._tell(left, [])
+    assert notes.read(0) == [(1, b"another's")]

@@ -167,9 +167,10 @@ class Helper:
             case ["start", int(number)]:
                 self._start(self._clients[number])
             case ["leave", int(number)]:
-                left = self._clients.pop(number).runner
-                if left is not None:
-                    left.stop()
+                left = self._clients.pop(number)
+                left.place = None  # another session may have it by now, and what it notes there is not to be lost
+                if left.runner is not None:
+                    left.runner.stop()
                 self._rest_if_idle()
             case _:
                 raise AssertionError(f"no message of the parent: {message}")
