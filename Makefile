@@ -2,7 +2,9 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants bench bench-compare requirements clean
+.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants chaos-short \
+	chaos-kills chaos-failover chaos-rolling chaos-leaders chaos-sessions chaos-mixed chaos-long bench bench-compare \
+	requirements clean
 
 PYTHON ?= python3
 # The demo's and the tests' own arguments: make test ARGS="tests/ledger -k watch"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README and the architecture page say is so."""
+"""What the README and the other pages say is so."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from chaos.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/architecture.md", "docs/by-hand.md", "docs/client.md")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -39,13 +40,25 @@ def test_the_example_runs_as_it_is(tmp_path: Path, example: str) -> None:
     assert tokens == sorted(set(tokens))
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_what_is_linked_is_there(page: str) -> None:
-    path = ROOT / page
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+def test_what_is_linked_is_there() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)", page.read_text(encoding="utf-8"))]
 
     assert links
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_what_is_to_be_made_or_run_exists() -> None:
+    """The targets of `make` and the modules of `python -m` that a page names."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    modules = set(re.findall(r"python -m ((?:bench|chaos|nodeagent|tests)(?:\.[a-z_]+)*)", text))
+
+    assert {"demo", "test", "explore", "chaos-short", "bench"} <= named
+    assert named - targets == set()
+    assert {"bench", "chaos", "chaos.explore"} <= modules
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
 def test_the_folders_of_the_architecture_are_there() -> None:
