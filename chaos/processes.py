@@ -11,19 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-import ledger.die_with_parent
+from ledger import child
 
-LAUNCHER = Path(ledger.die_with_parent.__file__)
 _TAIL_LINES = 15
-_REAP_SECONDS = 10.0
 _REST_SECONDS = 0.5
-
-# The kernel ends a child when the thread that started it ends. This one lasts as long as the process.
-_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
 
 
 class ProcessTrouble(Exception):
@@ -126,15 +120,13 @@ class Child:
         # The import path is handed on as it is, so that a child finds what this process found.
         path = os.pathsep.join(one for one in sys.path if one)
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **self.environment}
-        process = _spawner.submit(
-            subprocess.Popen[bytes],
-            [sys.executable, "-I", str(LAUNCHER), str(os.getpid()), sys.executable, *self._command],
+        process = child.spawn(
+            [sys.executable, *self._command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
-            process_group=0,  # Ctrl-C ends this program first, and this program its children
-        ).result()
+            environment=environment,
+        )
         assert process.stdout is not None and process.stderr is not None
         self._process = process
         self._output = self._follow(process.stdout, self._read_output)
@@ -170,21 +162,14 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL; returns when it is gone. Twice is once."""
-        self.end(signal.SIGKILL, _REAP_SECONDS)
+        self.end(signal.SIGKILL, child.REAP_SECONDS)
 
     def end(self, number: signal.Signals, within: float) -> None:
         """End it by a signal, after so many seconds by SIGKILL; returns when it is gone. Twice is once."""
         process = self._process
         if process is None:
             return
-        if process.poll() is None:
-            process.send_signal(number)
-            process.send_signal(signal.SIGCONT)
-            try:
-                process.wait(within)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_REAP_SECONDS)
+        child.end(process, number, within)
         self._join()
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
@@ -219,12 +204,12 @@ class Child:
     def _join(self) -> None:
         """Let what it wrote be read. Its own children may hold its standard error open; nobody waits for them."""
         if self._output is not None and self._errors is not None:
-            self._output.join(_REAP_SECONDS)
+            self._output.join(child.REAP_SECONDS)
             self._errors.join(_REST_SECONDS)
 
 
 def wait_all_ready(children: Sequence[Child], within: float) -> None:
     """Wait until all are ready; raises ProcessTrouble of the first that is not, within so many seconds."""
     limit = time.monotonic() + within
-    for child in children:
-        child.wait_ready(max(limit - time.monotonic(), 0.0))
+    for one in children:
+        one.wait_ready(max(limit - time.monotonic(), 0.0))

@@ -14,34 +14,28 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ledger import child
 from ledger.etcd_server import EtcdBinary, EtcdServerError, find_etcd, inspect, require_sound
 from ledger.ports import ReservedPorts
 
-_LAUNCHER = Path(__file__).with_name("die_with_parent.py")
 _PORTS_OF_A_MEMBER = 3
 _PROBE_SECONDS = 1.0
 _PROBE_INTERVAL = 0.02
 _TERM_SECONDS = 5.0
-_REAP_SECONDS = 10.0
 _LOG_TAIL_LINES = 15
 # Never waits for a disk, and elects a new leader in a fifth of a second. A power cut may lose data. Leases
 # can be as short as 1 s (the shortest is 1.5 election timeouts, rounded up to seconds).
 _FAST = ("--unsafe-no-fsync", "--heartbeat-interval", "20", "--election-timeout", "200")
-
-# The kernel ends a server when the thread that started it ends. This one lasts as long as the process.
-_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="etcd-spawner")
 
 
 class EtcdDidNotStartError(EtcdServerError):
@@ -95,8 +89,7 @@ class EtcdMember:
         if self.pid is not None:
             return
         command = [
-            *(sys.executable, "-I", str(_LAUNCHER), str(os.getpid()), str(binary.path)),
-            *("--name", self.name, "--data-dir", str(self.data), "--auto-compaction-retention", "0"),
+            *(str(binary.path), "--name", self.name, "--data-dir", str(self.data), "--auto-compaction-retention", "0"),
             *("--listen-client-urls", self.client_url, "--advertise-client-urls", self.client_url),
             *("--listen-peer-urls", f"http://{self.peer_endpoint}", "--initial-advertise-peer-urls", self.peer_url),
             *("--listen-metrics-urls", self.metrics_url, "--initial-cluster", initial_cluster),
@@ -104,18 +97,11 @@ class EtcdMember:
             *(self._tls.arguments() if self._tls is not None else ()),
             *options,
         ]
-        # A process group of its own: Ctrl-C ends the program first, and the program its servers.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         with self.log.open("ab") as log:
-            self._process = _spawner.submit(
-                subprocess.Popen[bytes],
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                process_group=0,
-            ).result()
+            self._process = child.spawn(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, environment=environment
+            )
 
     def healthy(self) -> bool:
         """True if the member has a leader and serves a linearizable read. Waits at most 1 s."""
@@ -158,17 +144,8 @@ class EtcdMember:
 
     def end(self, number: signal.Signals) -> None:
         """End the server by this signal, after 5 s by SIGKILL; returns when it is gone. Twice is once."""
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(number)
-            process.send_signal(signal.SIGCONT)
-            try:
-                process.wait(_TERM_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_REAP_SECONDS)
+        if self._process is not None:
+            child.end(self._process, number, _TERM_SECONDS)
 
 
 class EtcdCluster:
