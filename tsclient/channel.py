@@ -15,15 +15,8 @@ from tsclient.settings import Settings, Tls
 
 _STATUS_DETAILS = "grpc-status-details-bin"
 
-# A peer that stands still, or whose machine is gone, sends no reset: only a ping that stays unanswered tells. Pings are
-# sent while a stream is open and nothing else has come for so long. They tell earlier than beats, of which there are
-# three in a TTL, and other things: a replica answers a ping whatever its etcd does.
-_SILENCE_MS = 2_000
+_SILENCE_MS = (2_000, 10_000)  # the least and the most
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", _SILENCE_MS),
-    ("grpc.keepalive_timeout_ms", _SILENCE_MS),
-    ("grpc.http2.ping_timeout_ms", _SILENCE_MS),
-    ("grpc.http2.min_time_between_pings_ms", _SILENCE_MS // 2),
     ("grpc.http2.max_pings_without_data", 0),
     # The rotation over the endpoints has its own backoff; gRPC's would keep a channel from a replica that is back.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -33,18 +26,43 @@ _OPTIONS = (
 )
 
 
+def silence_ms(ttl: float) -> int:
+    """After how many milliseconds without a word a ping is sent, and after as many again its peer counts as gone.
+
+    A peer that stands still, or whose machine is gone, sends no reset: only a ping that stays unanswered tells. Pings
+    are sent while a stream is open. They tell earlier than beats, of which there are three in a TTL (seconds), and
+    other things: a replica answers a ping whatever its etcd does. A long TTL is there for many sessions to cost little,
+    so with it they are fewer.
+    """
+    least, most = _SILENCE_MS
+    return min(max(round(ttl * 1000 / 5), least), most)
+
+
+def _options(settings: Settings) -> tuple[tuple[str, int], ...]:
+    silence = silence_ms(settings.ttl)
+    return (
+        ("grpc.keepalive_time_ms", silence),
+        ("grpc.keepalive_timeout_ms", silence),
+        ("grpc.http2.ping_timeout_ms", silence),
+        ("grpc.http2.min_time_between_pings_ms", silence // 2),
+        *_OPTIONS,
+    )
+
+
 def open_channel(endpoint: str, settings: Settings) -> grpc.aio.Channel:
     """A channel for asyncio. Nothing is sent before the first call."""
+    options = _options(settings)
     if settings.tls is None:
-        return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
-    return grpc.aio.secure_channel(endpoint, _credentials(settings.tls), options=_OPTIONS)
+        return grpc.aio.insecure_channel(endpoint, options=options)
+    return grpc.aio.secure_channel(endpoint, _credentials(settings.tls), options=options)
 
 
 def open_blocking_channel(endpoint: str, settings: Settings) -> grpc.Channel:
     """A channel for blocking calls. Nothing is sent before the first call."""
+    options = _options(settings)
     if settings.tls is None:
-        return grpc.insecure_channel(endpoint, options=_OPTIONS)
-    return grpc.secure_channel(endpoint, _credentials(settings.tls), options=_OPTIONS)
+        return grpc.insecure_channel(endpoint, options=options)
+    return grpc.secure_channel(endpoint, _credentials(settings.tls), options=options)
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

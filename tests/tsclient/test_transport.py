@@ -10,6 +10,7 @@ import pytest
 
 from timeslice_proto.v1 import coordinator_pb2
 from tsclient import transport
+from tsclient.channel import silence_ms
 from tsclient.errors import TimesliceError, Unavailable
 from tsclient.settings import Settings
 from tsclient.transport import SETTLED, Transport
@@ -71,3 +72,11 @@ async def test_streams_that_end_as_soon_as_they_are_used_are_opened_at_ever_long
 
 async def test_after_a_stream_that_has_lasted_the_next_is_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await pauses(monkeypatch, 0.01, SETTLED, SETTLED, 0.01, 0.01) == [0.0, 0.1, 0.0, 0.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "silence"), [(2.0, 2_000), (10.0, 2_000), (30.0, 6_000), (60.0, 10_000), (600.0, 10_000)]
+)
+def test_silence_is_noticed_within_a_ttl_and_a_long_one_makes_fewer_pings(ttl: float, silence: int) -> None:
+    assert silence_ms(ttl) == silence
+    assert 2 * silence < max(ttl, 5.0) * 1000
