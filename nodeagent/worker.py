@@ -277,17 +277,20 @@ class Worker:
     async def _between(self, seen: Seen) -> None:
         """Nothing to obey: keep locks only while they are confirmed, look, and wait."""
         pause = LOOK_EVERY
-        ack = seen.answer()
+        ack, kind = seen.answer(), seen.directive.value.kind if seen.directive else None
         state = self._journal.state.group(self.group)
         if ack and state.begun and ack.epoch >= state.begun.epoch:
             self._settle(ack.outcome)  # an earlier life died between its answer and its note of it
+        # A refused COMMIT is not released: on a node that was dropped nothing may follow it for long (rule 23).
+        refused = ack and ack.outcome is Outcome.REFUSED and kind is DirectiveKind.COMMIT
+        over = ack is None or refused or ack.outcome in (Outcome.COMMITTED, Outcome.RELEASED)
         if ack and ack.outcome is Outcome.PREPARED:
             await self._confirm(seen)
-        elif ack is None and self._holds_locks:
+        elif over and self._holds_locks:
             await self._let_go()
         elif not self._around.incarnation:
             pass  # neither answer nor record could be written; and another agent may be registered, and at work
-        elif ack is None or ack.outcome in (Outcome.COMMITTED, Outcome.RELEASED):
+        elif over:
             pause = await self._look_when_due(seen, ack)
         await self._wait(pause)
 

@@ -82,6 +82,18 @@ def test_what_goes_wrong_in_a_prepare_is_said(fault: str, outcome: str, whose: s
         assert one.processes == (RUNS, PARKED)
 
 
+def test_what_a_refused_commit_has_locked_is_unlocked() -> None:
+    """No release follows it, and on a node that was dropped maybe nothing at all (rule 23)."""
+    lives, clear = _lives(), TO_B._replace(kind="COMMIT", on="", kill=True, on_session=0)
+    held = [one for one in lives.step(_told(clear), {"refuse": 1}) if one.locked and not one.begun]
+    assert held, "prepared by itself, and refused when it looked again"
+    for one in held:
+        assert one.saying is not None and one.saying.answer.outcome == "REFUSED"
+        after = _told(clear, answer="REFUSED", processes=one.processes, locked=one.locked, helped=one.helped)
+        (become,) = lives.step(after, {})
+        assert become.processes == (RUNS, PARKED) and not become.locked
+
+
 def test_a_commit_that_another_directive_has_overtaken_saves_nothing() -> None:
     became = _lives().step(_told(TO_B._replace(kind="COMMIT"), superseded=True), {})
     assert len(became) > 1, "it may hear of it at each of its looks"
