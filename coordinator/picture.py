@@ -12,7 +12,7 @@ from ledger.index import Index
 from ledger.kept import Kept
 from ledger.keys import Keys, Kind, Place
 from ledger.queue import Queue
-from ledger.records import Agent, Claim, Compaction, Drain, GroupSpec, Processes, Replica, Session, Ticket, Turn
+from ledger.records import Agent, Claim, Compaction, Drain, GroupSpec, Replica, Session, Ticket, Turn
 from ledger.view import Changes
 
 
@@ -149,10 +149,6 @@ class Picture:
 
     def claims(self, node: str) -> Mapping[str, Kept[Claim]]:
         return self._index.claims.get(node, {})
-
-    def node_processes(self, node: str) -> Mapping[str, Kept[Processes]]:
-        """The process records of a node, by group."""
-        return self._index.processes.get(node, {})
 
     def replicas(self) -> Mapping[str, Kept[Replica]]:
         return self._index.replicas

@@ -66,8 +66,3 @@ def start_grpc() -> None:
             if not said:
                 del os.environ[_FORK_SUPPORT]  # this program's children by exec are none of our business
     check(_grpc_started_in)
-
-
-def is_origin() -> bool:
-    """Whether it was this very process that has started gRPC."""
-    return _grpc_started_in == _generation

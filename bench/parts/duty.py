@@ -28,7 +28,6 @@ _SPREAD, _KERNELS = 0.5, 20
 
 _LIMIT = 0.97
 _WITHIN, _LONG = 120.0, 600.0
-_NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 AGENT_HELPER = "nodeagent.helper_main"
 CLIENT_HELPER = "tsclient.helper.main"
-_POLL_SECONDS = 0.01
 
 
 def helpers(parent: int, program: str) -> list[int]:
@@ -18,16 +15,6 @@ def helpers(parent: int, program: str) -> list[int]:
     for task in _tasks(parent):
         found += [pid for pid in _children(parent, task) if program in _command(pid)]
     return sorted(found)
-
-
-def wait_other(parent: int, program: str, than: Sequence[int], within: float) -> list[int]:
-    """Wait until ``parent`` has a child that runs ``program`` and is none of ``than``. Raises TimeoutError."""
-    limit = time.monotonic() + within
-    while not (fresh := [pid for pid in helpers(parent, program) if pid not in than]):
-        if time.monotonic() > limit:
-            raise TimeoutError(f"process {parent} has started no other {program} within {within:g} s")
-        time.sleep(_POLL_SECONDS)
-    return fresh
 
 
 def _tasks(pid: int) -> list[str]:
