@@ -256,15 +256,19 @@ def _ended(old: ProcessRecord) -> ProcessRecord:
 
 
 def _record(scene: Scene, one: Found) -> ProcessRecord:
-    old = scene.record(one.process)
-    size = scene.bytes(one.process)
-    if one.state is not ProcessState.PARKED:
-        return ProcessRecord(one.process, one.state, size)
-    if old is not None and old.state is ProcessState.PARKED:
-        lost = old.lost_session
-    else:
-        lost = scene.directive.lost_process if one.job == scene.directive.lost_job else None
-    return ProcessRecord(one.process, one.state, size, lost)
+    """What is off the devices, or about to go, carries the session whose turn it lost: its COMMIT may be taken away
+    between save and answer, and nobody would know any more (rule 5)."""
+    return ProcessRecord(one.process, one.state, scene.bytes(one.process), _lost_session(scene, one))
+
+
+def _lost_session(scene: Scene, one: Found) -> Process | None:
+    old, directive = scene.record(one.process), scene.directive
+    going = one.state is ProcessState.LOCKED and one in outgoing(scene)
+    if not going and one.state is not ProcessState.PARKED:
+        return None
+    if old is not None and (old.lost_session or old.state is ProcessState.PARKED):
+        return old.lost_session
+    return directive.lost_process if one.job == directive.lost_job else None
 
 
 def _all(records: Processes) -> Iterable[tuple[str, ProcessRecord]]:

@@ -103,6 +103,16 @@ def test_rule_5_a_lost_resident_goes_although_its_job_comes(
         assert plan.restorable(parked) == ()
 
 
+def test_rule_5_what_is_about_to_be_saved_is_on_record_with_the_session_that_was_lost() -> None:
+    """Its COMMIT may be gone by the time that it is parked."""
+    there = found("a", 1, LOCKED)
+    records = plan.processes(scene(there, found("b", 2, LOCKED), lost_job="a", lost_process=OLD))
+    assert [one.lost_session for job in records.jobs for one in job.processes] == [OLD, None]
+    for state, lost in ((PARKED, OLD), (LOCKED, OLD), (RUNNING, None)):
+        seen = plan.between_switches(records, Findings((replace(there, state=state),), (), USE), None)
+        assert [one.lost_session for one in seen.of("a")] == [lost]
+
+
 def test_rule_9_what_was_off_the_devices_and_has_ended_is_lost() -> None:
     records = recorded(("b", 1, PARKED), ("b", 2, LOCKED), ("b", 3, RUNNING), ("b", 4, PARKED), ("a", 5, PARKED))
     view = scene(found("b", 4, PARKED), records=records)
