@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from coordinator.serve import tracing
 from coordinator.serve.compaction import KEEP_LEAST
 from coordinator.serve.security import ServerTls
 from coordinator.serve.server import CoordinatorServer, PortInUse, Settings, new_replica_id
+from ledger import logs
 from ledger.errors import BadName
 from ledger.etcd.errors import EtcdError
 from ledger.keys import check_name
@@ -86,11 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit status."""
-    logging.basicConfig(
-        level=args.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.to_stderr(args.log_level.upper())
     try:
         settings = settings_of(args, os.environ)
         stop_tracing = tracing.configure(os.environ, settings.replica_id)

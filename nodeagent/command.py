@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledger import logs
 from ledger.errors import BadName, LedgerError
 from ledger.options import Store, add_store_options, store_from
 from nodeagent.agent import AgentConfig, NodeAgent, run_agent
@@ -92,11 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
     Once the agent is registered one line on the standard output says so: ``agent NODE serves DEVICE, …``.
     """
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.to_stderr(logging.DEBUG if args.verbose else logging.INFO)
     try:
         config = _config(args, store_from(args))
     except (ValueError, OSError, BadName) as error:
