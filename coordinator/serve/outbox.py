@@ -32,12 +32,15 @@ class Outbox:
 
     async def tell(self, event: Event) -> None:
         """As `put`; where nothing is being written it is, before anything else is done. A failure is `run`'s."""
-        self.put(event)
-        if not self._writing and not self._closed and self._failure is None:
-            try:
-                await self._write_all()
-            except Exception as error:  # noqa: BLE001 - the stream's end, and not the caller's affair
-                self._failure = error
+        if self._writing or self._closed or self._failure is not None:
+            self.put(event)
+            return
+        self._events.append(event)
+        try:
+            await self._write_all()
+        except Exception as error:  # noqa: BLE001 - the stream's end, and not the caller's affair
+            self._failure = error
+            self._something.set()
 
     def close(self) -> None:
         """`run` returns once all that was put is written."""
@@ -61,4 +64,5 @@ class Outbox:
                 await self._write(self._events.popleft())
         finally:
             self._writing = False
-            self._something.set()  # who waits for the end of this looks again
+            if self._closed or self._events:
+                self._something.set()  # `run` waits for the end of this

@@ -143,11 +143,17 @@ def delete_prefix(prefix: bytes) -> Delete:
 def to_request(compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op]) -> pb.TxnRequest:
     """One request, whatever the number of operations. Raises TooLarge for more than 128 compares."""
     levels, width = _shape(len(compares), max(len(success), len(failure)))
-    return pb.TxnRequest(
-        compare=[_compare(compare) for compare in compares],
-        success=_nested([_op(op) for op in success], levels, width),
-        failure=_nested([_op(op) for op in failure], levels, width),
-    )
+    request = pb.TxnRequest()
+    for compare in compares:
+        _compare(compare, request.compare.add())
+    for branch, ops in ((request.success, success), (request.failure, failure)):
+        if levels:
+            branch.extend(_nested([_op(op, pb.RequestOp()) for op in ops], levels, width))
+        else:
+            # Filled in where they stand: to make them first and copy them in takes three times as long.
+            for op in ops:
+                _op(op, branch.add())
+    return request
 
 
 def from_response(response: pb.TxnResponse) -> TxnResult:
@@ -158,10 +164,6 @@ def from_response(response: pb.TxnResponse) -> TxnResult:
 
 def range_result(response: pb.RangeResponse, header: Header) -> RangeResult:
     return RangeResult(header, tuple(map(records.key_value, response.kvs)), response.count, response.more)
-
-
-def range_request(get: Get) -> pb.RangeRequest:
-    return pb.RangeRequest(key=get.key, range_end=get.range_end, limit=get.limit, keys_only=get.keys_only)
 
 
 def put_request(put: Put) -> pb.PutRequest:
@@ -206,25 +208,36 @@ def _flat(response: pb.TxnResponse, header: Header) -> list[OpResult]:
     return found
 
 
-def _op(op: Op) -> pb.RequestOp:
+def _op(op: Op, into: pb.RequestOp) -> pb.RequestOp:
     match op:
-        case Put():
-            return pb.RequestOp(request_put=put_request(op))
-        case Get():
-            return pb.RequestOp(request_range=range_request(op))
-        case Delete():
-            return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=op.key, range_end=op.range_end))
+        case Put(key, value, lease, ignore_lease):
+            put = into.request_put
+            put.key, put.value = key, value
+            if lease:
+                put.lease = lease
+            elif ignore_lease:
+                put.ignore_lease = True
+        case Get(key, range_end, limit, keys_only):
+            get = into.request_range
+            get.key, get.range_end, get.limit, get.keys_only = key, range_end, limit, keys_only
+        case Delete(key, range_end):
+            delete = into.request_delete_range
+            delete.key, delete.range_end = key, range_end
+    return into
 
 
-def _compare(compare: Compare) -> pb.Compare:
-    message = pb.Compare(
-        result=compare.is_.value, target=compare.of.value, key=compare.key, range_end=compare.range_end
-    )
+_RESULT = {member: member.value for member in Is}
+_TARGET = {member: member.value for member in Of}
+
+
+def _compare(compare: Compare, into: pb.Compare) -> None:
+    into.result, into.target, into.key = _RESULT[compare.is_], _TARGET[compare.of], compare.key
+    if compare.range_end:
+        into.range_end = compare.range_end
     match compare.of:
         case Of.CREATE_REVISION:
-            message.create_revision = compare.number
+            into.create_revision = compare.number
         case Of.MOD_REVISION:
-            message.mod_revision = compare.number
+            into.mod_revision = compare.number
         case Of.LEASE:
-            message.lease = compare.number
-    return message
+            into.lease = compare.number
