@@ -137,8 +137,8 @@ class Journal:
     def _changed(self, name: str, changes: dict[str, Any]) -> JournalState:
         """The state with these changes; the very same where nothing is changed by them."""
         old = self.state.group(name)
-        new = dataclasses.replace(old, **changes)
-        new = dataclasses.replace(new, highest=max(old.highest, new.highest))
+        highest = max(old.highest, changes.get("highest", 0))
+        new = dataclasses.replace(old, **{**changes, "highest": highest})
         if new == old:
             return self.state
         return dataclasses.replace(self.state, groups=MappingProxyType({**self.state.groups, name: new}))

@@ -88,9 +88,12 @@ class Registration:
         ``restarted``: the store is another one, or was set back: what it says of this agent is of another time, so
         the agent registers anew, with the highest epochs that it has seen (rule 10).
         """
+        news = restarted or create_revision != self._there[0]
         self._there = (create_revision, revision)
         self._restarted = self._restarted or restarted
-        self._told.set()
+        # Every change on the node comes by here; as a rule it says that all is as it was.
+        if news or self._gone():
+            self._told.set()
 
     async def close(self) -> None:
         """Deregister."""

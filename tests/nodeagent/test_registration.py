@@ -74,3 +74,29 @@ async def test_an_agent_that_is_not_registered_touches_nothing(boss: Director) -
     said = boss.agent_log("second.log")
     assert said.index("Node n1 is not registered") < said.index("is registered; incarnation")
     assert said.index("is registered; incarnation") < said.index("locked for no switch")
+
+
+async def test_a_registration_whose_key_is_gone_is_made_anew(etcd: TestEtcd, prefix: bytes, tmp_path: Path) -> None:
+    key = Keys(prefix.decode()).agent("n")
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(EtcdClient(etcd.endpoints))
+        journal = Journal(tmp_path / "journal")
+        stack.callback(journal.close)
+        lives: asyncio.Queue[int] = asyncio.Queue()
+        registration = Registration(
+            client, key, "n", journal, Agent, lambda: lives.put_nowait(registration.incarnation), ttl=10
+        )
+        running = asyncio.create_task(registration.run())
+        try:
+            async with asyncio.timeout(30):
+                first = await lives.get()
+                registration.seen(first, first)
+                registration.seen(first, first + 1)
+                gone = await client.delete(key)
+                registration.seen(0, gone.header.revision)
+                assert await lives.get() == 0
+                assert await lives.get() > first
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await registration.close()
