@@ -22,6 +22,7 @@ from coordinator.serve.expiry import Expiry
 from ledger.codec import decode, encode
 from ledger.errors import LedgerError
 from ledger.etcd.errors import KeyNotFound
+from ledger.etcd.records import RangeResult
 from ledger.etcd.txn import Get, Put, absent, modified_at
 from ledger.failpoint import hit
 from ledger.kept import Kept
@@ -84,9 +85,11 @@ class Sessions:
         put = Put(key, encode(record), lease=proof.lease_id)
         done = await client.txn([absent(key)], [put], [Get(key)], idempotent=True)
         hit("replica.session.opened")
-        # Where it is there already it is this very put: nobody else knows the id.
+        there = done.responses[0]
+        # Where it is there already it is this very put, sent again for want of an answer: nobody else knows the id.
+        mod = there.kvs[0].mod_revision if isinstance(there, RangeResult) and there.kvs else done.revision
         await self.caught_up(done.revision)
-        return Live(session, process, record.ttl_ms, done.revision), secret
+        return Live(session, process, record.ttl_ms, mod), secret
 
     async def resume(self, session: str, secret: str, last_sequence: int) -> Live:
         """Take the session over from whichever replica served it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -15,6 +16,7 @@ from coordinator.serve import acquire
 from coordinator.serve.expiry import Expiry
 from coordinator.serve.stream import SessionStream
 from ledger.codec import decode
+from ledger.etcd.records import TxnResult
 from ledger.etcd.txn import Compare
 from ledger.records import Ack, Directive, Session, TicketState
 from tests.coordinator.serve.world import PROCESS, Client, World, refused, state_of, until_seen
@@ -32,6 +34,29 @@ async def test_a_session_is_a_leased_key_with_the_hash_of_its_secret(world: Worl
     assert client.secret and client.secret not in kv.value.decode()
     assert record.replica == replica.engine.replica_id
     assert record.ttl_ms == 600_000
+
+
+async def test_a_session_whose_opening_was_written_twice_is_as_good_as_any(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, and the store has gone on before the second try."""
+    replica = await world.replica()
+    await world.group(replica)
+    etcd, once = replica.engine.client, replica.engine.client.txn
+
+    async def again(compares: Sequence[Compare], *more: Any, **options: Any) -> TxnResult:
+        result = await once(compares, *more, **options)
+        if [one.key.startswith(world.keys.session("")) for one in compares] == [True]:
+            await etcd.put(world.keys.root + b"else", b"")
+            result = await once(compares, *more, **options)
+            assert not result.succeeded
+        return result
+
+    monkeypatch.setattr(etcd, "txn", again)
+    client = await world.client(replica)
+    monkeypatch.undo()
+    await client.acquire(1, "a")
+    assert (await client.event("granted", "refused")).grants
 
 
 async def test_two_jobs_take_turns(world: World) -> None:
