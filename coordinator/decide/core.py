@@ -45,11 +45,10 @@ def decide(view: GroupView) -> Verdict:
 def then_decide(view: GroupView, decision: Decision) -> Decision:
     """``decision``, and what follows from it, as one transaction: a yield that begins the next switch at once.
 
-    Only where both touch different tickets and the first leaves the turn IDLE: else ``decision`` alone. Who loses the
-    guard of the second's ticket applies the first alone (protocol rule 35).
+    The first leaves the turn IDLE; both touch different tickets. Who loses the guard of the second's ticket applies the
+    first alone (protocol rule 35).
     """
-    if decision.turn is None or decision.turn.phase is not Phase.IDLE or view.turn is None:
-        return decision
+    assert view.turn is not None and decision.turn is not None and decision.turn.phase is Phase.IDLE
     left = view.tickets
     for change in decision.tickets:
         left = left.without(change.job) if isinstance(change, Remove) else left
