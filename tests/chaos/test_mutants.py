@@ -43,6 +43,14 @@ def test_every_defence_has_its_bug() -> None:
     assert set(names) >= NEEDED
 
 
+def test_the_page_has_each_bug_as_it_is_planted_now() -> None:
+    """The last column is what a run said: `make mutants`."""
+    page = (TREE / "docs" / "mutants.md").read_text(encoding="utf-8")
+    rows = [f"| {one.name} | {one.what}{f' {one.behind}' if one.behind else ''} | {one.catch} | " for one in ALL]
+    assert [row for row in rows if row not in page] == []
+    assert f"{len(ALL)} bugs" in page
+
+
 @pytest.mark.parametrize("mutant", ALL, ids=lambda one: one.name)
 def test_it_can_still_be_planted(mutant: Mutant) -> None:
     sources: dict[str, str] = {}
