@@ -105,6 +105,7 @@ class Worker:
             try:
                 seen = self._around.picture.seen(self.group)
                 if seen.nothing and not self._holds_locks and self._journal.state.group(self.group).begun is None:
+                    self._journal.flush()  # nobody comes here again to write what was noted of it
                     return
                 if seen.errors:
                     self._complain(f"it stands still on this node: {seen.errors[0]}")

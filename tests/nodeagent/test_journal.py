@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +16,10 @@ from ledger.records import Process
 from nodeagent import journal as module
 from nodeagent.errors import JournalCorrupt, JournalUnwritable
 from nodeagent.journal import CommitBegun, GroupJournal, Journal, JournalState, Parked
+from nodeagent.picture import Seen
+from nodeagent.store import NodeStore
+from nodeagent.switch import Switch
+from nodeagent.worker import Surroundings, Worker
 
 ONE = Process("boot", 1, 2)
 
@@ -141,3 +148,17 @@ def test_it_stays_small(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert path.stat().st_size < 4096 + 512
     journal.close()
     assert Journal(path).state.group("g").highest == 499
+
+
+async def test_what_was_noted_of_a_group_that_is_gone_is_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.update("g", reserved=5)
+    journal.note("g", reserved=0)  # as a COMMIT that has been answered
+    gone = Seen(None, None, None, (), {}, frozenset())
+    around = SimpleNamespace(picture=SimpleNamespace(seen=lambda group: gone))
+    worker = Worker(
+        "g", cast(Switch, None), journal, cast(NodeStore, None), cast(Surroundings, around), cast(Any, None)
+    )
+    await asyncio.wait_for(worker.run(), 10)
+    journal.close()
+    assert Journal(tmp_path / "journal").state.group("g").reserved == 0
