@@ -10,12 +10,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from types import TracebackType
-from typing import Self
 
 import grpc
 
 import tsclient as ts
+from chaos.beside import Beside
 from chaos.observer import Observer
 from chaos.plain import plain_session
 from chaos.quitter import Quitter
@@ -33,7 +32,7 @@ _SHORT = 2.0
 PASSER_BY = "passer-by"
 
 
-class Crowd:
+class Crowd(Beside):
     """``with Crowd(world, eyes, seed) as crowd``.
 
     Attributes:
@@ -42,24 +41,13 @@ class Crowd:
     """
 
     def __init__(self, world: World, eyes: Observer, seed: int) -> None:
+        super().__init__("crowd", _JOIN_SECONDS)
         self._world, self._eyes, self._random = world, eyes, Random(seed)
         self.done: Counter[str] = Counter()
         self.rest = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="crowd", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._random.random() * _PAUSE):
+        while not self._ended.wait(self._random.random() * _PAUSE):
             step: Callable[[], str] = self._random.choice((self.give_up, self.use, self.leave))
             try:
                 with self.rest:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 from types import TracebackType
-from typing import Self
 
+from chaos.beside import Beside
 from chaos.world import World
 from ledger.embedded import EtcdCluster
 from ledger.etcd_server import EtcdServerError, find_etcd
@@ -37,7 +36,7 @@ def _etcdctl(endpoint: str, *arguments: str) -> str:
     return done.stdout
 
 
-class LeaderChanges:
+class LeaderChanges(Beside):
     """``with LeaderChanges(world, every)``: in the block the leader changes every so many seconds.
 
     In turns it hands over when it is asked, and is killed and started again. Leaving the block raises what ended the
@@ -48,21 +47,15 @@ class LeaderChanges:
     """
 
     def __init__(self, world: World, every: float) -> None:
+        super().__init__("changes of the leader", 2 * _SECONDS)
         self._world, self._every = world, every
         self.at: list[int] = []
-        self._ended = threading.Event()
         self._error: EtcdServerError | None = None
-        self._thread = threading.Thread(target=self._run, name="changes of the leader", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._thread.join(2 * _SECONDS)
+        super().__exit__(kind, error, trace)
         if self._error is not None and error is None:
             raise self._error
 

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from chaos.beside import Beside
 from ledger.embedded import EtcdMember
 
 _SECONDS = 10.0
@@ -43,7 +41,7 @@ def use_of(pid: int) -> Use:
     return Use(int(found[1]) * 1024, sum(1 for _ in (process / "fd").iterdir()))
 
 
-class Sampler:
+class Sampler(Beside):
     """``with Sampler(pids, opened, every)``: samples in the background until the block ends.
 
     Args:
@@ -53,10 +51,9 @@ class Sampler:
     """
 
     def __init__(self, pids: Mapping[str, int], opened: Callable[[], int], every: float) -> None:
+        super().__init__("sampler", _SECONDS)
         self._pids, self._opened, self._every = dict(pids), opened, every
-        self._ended = threading.Event()
         self._samples: list[Sample] = []
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     @property
     def samples(self) -> Sequence[Sample]:
@@ -67,16 +64,6 @@ class Sampler:
         sample = Sample(time.monotonic_ns(), self._opened(), {name: use_of(pid) for name, pid in self._pids.items()})
         self._samples.append(sample)
         return sample
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join(_SECONDS)
 
     def _run(self) -> None:
         while not self._ended.wait(self._every):
