@@ -65,7 +65,7 @@ chaos-kills: setup ## 50 seeds with replicas killed in a switch, 200 kills of ag
 	$(CHAOS) kill-helper-mid-switch --seeds 1-5 --count 10 $(ARGS)
 	$(CHAOS) kill-etcd-leader --seeds 1-10 --count 10 $(ARGS)
 
-chaos-failover: setup ## What a killed and a frozen acting replica add to a switch, 200 and 50 of them: 30 minutes
+chaos-failover: setup ## What a killed and a frozen acting replica add to a switch, 200 and 50 of them: 20 minutes
 	$(CHAOS) failover --count 200 $(ARGS)
 	$(CHAOS) failover-frozen --count 50 $(ARGS)
 

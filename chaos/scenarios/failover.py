@@ -24,8 +24,8 @@ from chaos.serving import serving
 from chaos.world import World
 from ledger.records import Phase
 
-_QUIET_TURNS = 2
-"""Turns of each job between two faults."""
+_QUIET_TURNS = 1
+"""Turns of each job between two faults: three hand-offs that are left alone beside each that is struck."""
 
 _TRIES = 4
 """Faults for each that has to count."""
