@@ -18,6 +18,7 @@ import base64
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import struct
@@ -299,9 +300,11 @@ class SimulatedDevice:
         if seconds < _INSTANT:
             return
         steps = max(1, min(_PROGRESS_STEPS, int(seconds / _PROGRESS_EVERY)))
+        begun = asyncio.get_running_loop().time()
         for step in range(1, steps + 1):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds / steps), target.changed:
+                # Each step's end is counted from the beginning, so that their delays do not add up.
+                async with asyncio.timeout_at(begun + seconds * step / steps), target.changed:
                     await target.changed.wait_for(lambda: target.gone)
             if target.gone:
                 raise DeviceError("the process has ended", final=True)
@@ -436,6 +439,11 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
+def _loop() -> asyncio.AbstractEventLoop:
+    """One whose timers are exact: epoll(7) waits for whole milliseconds, and each kernel would be longer by one."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
 async def _main(arguments: argparse.Namespace) -> None:
     uuids = tuple(f"{arguments.prefix}{index}" for index in range(arguments.devices))
     log = Log(arguments.log)
@@ -451,4 +459,5 @@ async def _main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(parser().parse_args()))
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        runner.run(_main(parser().parse_args()))
