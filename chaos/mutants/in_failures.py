@@ -99,6 +99,22 @@ STORE_FAILURES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "counted-by-the-first-alone",
+        "The session of a replica that is gone is counted by the one that ranks first alone, be it alive or not.",
+        (
+            Edit(
+                "coordinator/serve/expiry.py",
+                "Expiry._is_ours",
+                "or kept.value.replica not in self._replicas",
+                "or (kept.value.replica not in self._replicas and not self._engine.ahead(kept.name))",
+            ),
+        ),
+        Pytest(
+            "tests/coordinator/serve/test_expiry.py"
+            "::test_rule_30_who_ranks_first_and_has_died_too_costs_one_holding_back"
+        ),
+    ),
+    Mutant(
         "broken-stream-is-the-end",
         "A keepalive that is interrupted by a change of etcd's leader counts as the session's end.",
         (

@@ -49,4 +49,17 @@ REPLICAS: tuple[Mutant, ...] = (
         ),
         Pytest("tests/coordinator/apply/test_hedge.py"),
     ),
+    Mutant(
+        "held-back-without-end",
+        "Two slow transactions put off for seconds whoever is to act for a replica that has died.",
+        (
+            Edit(
+                "coordinator/apply/hedge.py",
+                "Latency.hold_back",
+                "min(max(LEAST_STEP, 4 * self.p99()), MOST_STEP)",
+                "max(LEAST_STEP, 4 * self.p99())",
+            ),
+        ),
+        Pytest("tests/coordinator/apply/test_hedge.py"),
+    ),
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from coordinator.apply.errors import Conflict, EngineBehind, EngineUnavailable
-from coordinator.apply.hedge import Distrust, Latency
+from coordinator.apply.hedge import Distrust, Latency, before, serving
 from coordinator.apply.transaction import transaction
 from coordinator.apply.worker import GroupWorker
 from coordinator.decide import Decision, GroupView
@@ -63,7 +63,7 @@ class Engine:
         self.replica_id = replica_id
         self.clock = clock
         self.random = random or Random()
-        self.latency = Latency()
+        self.latency = Latency(clock)
         self.distrust = Distrust(clock)
         self.view = LedgerView(client, keys.root, self._changed)
         self.picture = Picture(keys, lambda: self.view.live)
@@ -250,6 +250,16 @@ class Engine:
             raise EngineBehind("this replica's view of etcd is not live") from error
 
     # ------------------------------------------------------------------------------------------------ what follows
+
+    def ahead(self, name: str) -> dict[str, int]:
+        """The replicas that are to act on a group or session of this name before this one does.
+
+        Returns:
+            The create revision of each one's registration.
+        """
+        replicas = serving(self.picture.replicas())
+        last = self.distrust.now(replicas.items())
+        return {one: replicas[one] for one in before(self.replica_id, replicas, name, last)}
 
     def floor(self, group: str) -> int:
         """The revision of this replica's last write to the group: it decides on nothing older (protocol rule 33)."""

@@ -14,15 +14,30 @@ from ledger.records import Replica
 LEAST_STEP = 0.1
 """Seconds for each rank, at least."""
 
+MOST_STEP = 0.25
+"""Seconds for each rank, at most: a killed replica is to cost less than 500 ms, and what follows it needs some too.
+
+Who acts too early loses a guard, which is one transaction; who acts too late keeps a group waiting. So whatever makes
+the store slow for a moment, a bad disk or a partition that has healed, may not put a group off for longer than this.
+"""
+
+RECENT = 30.0
+"""Seconds for which a transaction's duration counts."""
+
 DISTRUST = 30.0
 """Seconds for which a replica that was passed over ranks last, unless it registers anew before."""
 
 
-def rank(replica: str, replicas: Iterable[str], group: str, last: frozenset[str] = frozenset()) -> int:
-    """The place of ``replica`` among ``replicas`` for ``group``: rendezvous hashing, so that groups are spread and a
-    replica that goes moves only its own. Those in ``last`` come after all others."""
-    order = sorted({*replicas, replica}, key=lambda one: (one in last, _weight(one, group)))
-    return order.index(replica)
+def before(replica: str, replicas: Iterable[str], name: str, last: frozenset[str] = frozenset()) -> list[str]:
+    """Those of ``replicas`` that come before ``replica`` for a group or session of this name: rendezvous hashing, so
+    that names are spread and a replica that goes moves only its own. Those in ``last`` come after all others."""
+    order = sorted({*replicas, replica}, key=lambda one: (one in last, _weight(one, name)))
+    return order[: order.index(replica)]
+
+
+def rank(replica: str, replicas: Iterable[str], name: str, last: frozenset[str] = frozenset()) -> int:
+    """The place of ``replica``, from 0: how many come `before` it."""
+    return len(before(replica, replicas, name, last))
 
 
 def serving(replicas: Mapping[str, Kept[Replica]]) -> dict[str, int]:
@@ -39,28 +54,33 @@ def serving(replicas: Mapping[str, Kept[Replica]]) -> dict[str, int]:
     return {kept.name: kept.create for kept in newest.values()}
 
 
-def _weight(replica: str, group: str) -> bytes:
-    return hashlib.blake2b(f"{replica}\0{group}".encode(), digest_size=8).digest()
+def _weight(replica: str, name: str) -> bytes:
+    return hashlib.blake2b(f"{replica}\0{name}".encode(), digest_size=8).digest()
 
 
 class Latency:
-    """The recent durations of transactions, in seconds."""
+    """The durations of the last ``size`` transactions, in seconds; of those not older than `RECENT`."""
 
-    def __init__(self, size: int = 128) -> None:
-        self._recent: deque[float] = deque(maxlen=size)
+    def __init__(self, clock: Callable[[], float], size: int = 128) -> None:
+        self._clock = clock
+        self._recent: deque[tuple[float, float]] = deque(maxlen=size)  # when it ended, how long it took
 
     def add(self, seconds: float) -> None:
-        self._recent.append(seconds)
+        self._recent.append((self._clock(), seconds))
 
     def p99(self) -> float:
+        oldest = self._clock() - RECENT
+        while self._recent and self._recent[0][0] < oldest:
+            self._recent.popleft()
         if not self._recent:
             return 0.0
-        ordered = sorted(self._recent)
+        ordered = sorted(took for _, took in self._recent)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 
     def hold_back(self, place: int, random: Random) -> float:
         """Seconds that the replica of this rank waits before it acts in another's stead."""
-        return place * max(LEAST_STEP, 4 * self.p99()) * random.uniform(1.0, 1.2) if place else 0.0
+        step = min(max(LEAST_STEP, 4 * self.p99()), MOST_STEP)
+        return place * step * random.uniform(1.0, 1.2) if place else 0.0
 
 
 class Distrust:

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from coordinator.apply.errors import EngineError
-from coordinator.apply.hedge import HoldBack, rank, serving
+from coordinator.apply.hedge import HoldBack
 from coordinator.decide import Decision, GroupView, Verdict, Wait, decide
 from coordinator.decide.commands import Refusal
 from ledger import failpoint
@@ -128,19 +128,16 @@ class GroupWorker:
     def _holds_back(self, view: GroupView) -> bool:
         """Whether another replica has the first go at this turn. Remembers who was passed over when it has not."""
         engine = self._engine
-        replicas = serving(engine.picture.replicas())
-        last = engine.distrust.now(replicas.items())
-        place = rank(engine.replica_id, replicas, self._group, last)
-        if place == 0:
+        ahead = engine.ahead(self._group)
+        if not ahead:
             return False
         turn_mod = view.turn.mod if view.turn else 0
-        left = self._hold_back.left(turn_mod, engine.clock(), engine.latency.hold_back(place, engine.random))
+        left = self._hold_back.left(turn_mod, engine.clock(), engine.latency.hold_back(len(ahead), engine.random))
         if left > 0:
             self._again(left)
             return True
-        for name, create in replicas.items():
-            if name != engine.replica_id and rank(name, replicas, self._group, last) < place:
-                engine.distrust.add(name, create)
+        for name, create in ahead.items():
+            engine.distrust.add(name, create)
         return False
 
     def _again(self, seconds: float) -> None:

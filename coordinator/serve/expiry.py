@@ -5,8 +5,10 @@ etcd gives every lease its whole TTL anew when its leader changes, so leases alo
 as long as leaders keep changing. So the replica that serves a session, and is named in its key, ends it itself: one TTL
 after the last beat that it received. A client cannot believe for longer, since it counts from when it sent that beat.
 
-If the replica that is named is gone, the first-ranked of those that live counts the TTL from when it saw that, unless
-the client resumes. Every end compares the session's key: a client that has gone on elsewhere keeps its session.
+If the replica that is named is gone, each that lives counts the TTL from when it saw that, unless the client resumes;
+the first-ranked ends the session, and the others hold back by their rank, as with a group's turn. Who ranks first but
+has died too, or stands still, costs that much and no second TTL. Every end compares the session's key: a client that
+has gone on elsewhere keeps its session.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import logging
 from dataclasses import dataclass
 
 from coordinator.apply.engine import Engine
-from coordinator.apply.hedge import rank
 from coordinator.serve import validate
 from ledger.etcd.errors import EtcdError
 from ledger.etcd.txn import Compare, Delete, Get, absent, modified_at
@@ -38,7 +39,7 @@ AT_ONCE = 32
 class _Charge:
     """A session that this replica is to end: its key as it was, and since when nothing was heard.
 
-    ``breaks``: those of the view when that began.
+    ``breaks``: those of the view when that began. ``held_back``: seconds for which it is left to others after that.
     """
 
     session: str
@@ -47,11 +48,12 @@ class _Charge:
     ttl: float
     since: float
     breaks: int
+    held_back: float = 0.0
     at: float = 0.0  # when it is to be looked at next, which is no later than when it is due
 
     @property
     def due(self) -> float:
-        return self.since + self.ttl
+        return self.since + self.ttl + self.held_back
 
 
 class Expiry:
@@ -106,10 +108,7 @@ class Expiry:
         self._at(charge, charge.due)
 
     def _is_ours(self, kept: Kept[Session]) -> bool:
-        mine = self._engine.replica_id
-        if kept.value.replica == mine:
-            return True
-        return kept.value.replica not in self._replicas and rank(mine, self._replicas, kept.name) == 0
+        return kept.value.replica == self._engine.replica_id or kept.value.replica not in self._replicas
 
     # ------------------------------------------------------------------------------------------------ ending them
 
@@ -137,14 +136,22 @@ class Expiry:
             if charge is None or charge.at != at:
                 continue
             if session not in self._ending:
-                if charge.served_by != self._engine.replica_id and self._unsure(charge):
-                    charge.since, charge.breaks = now, self._engine.view.breaks
+                if charge.served_by != self._engine.replica_id:
+                    self._leave_to_others(charge, now)
                 if charge.due > now:
                     self._at(charge, charge.due)
                     continue
                 self._ending[session] = self._charges.pop(session)
             found.append(charge)
         return found
+
+    def _leave_to_others(self, charge: _Charge, now: float) -> None:
+        """Put off the end of a session whose replica is gone, where it is not this one's turn yet to end it."""
+        engine = self._engine
+        if self._unsure(charge):
+            charge.since, charge.breaks, charge.held_back = now, engine.view.breaks, 0.0
+        elif not charge.held_back:
+            charge.held_back = engine.latency.hold_back(len(engine.ahead(charge.session)), engine.random)
 
     def _unsure(self, charge: _Charge) -> bool:
         """Whether the replica that is gone may have been there in between: then the count begins anew (rule 24)."""

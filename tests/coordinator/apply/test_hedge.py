@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from coordinator.apply.hedge import DISTRUST, LEAST_STEP, Distrust, HoldBack, Latency, rank, serving
+from coordinator.apply.hedge import DISTRUST, LEAST_STEP, MOST_STEP, RECENT, Distrust, HoldBack, Latency, rank, serving
 from ledger.kept import Kept
 from ledger.records import Replica
 
@@ -61,13 +61,27 @@ def test_of_two_registrations_with_one_address_only_the_newer_ranks() -> None:
 
 
 def test_holding_back_grows_with_rank_and_with_the_store_s_own_slowness() -> None:
-    latency = Latency()
+    latency = Latency(lambda: 100.0)
     assert latency.hold_back(0, Random(1)) == 0
     assert LEAST_STEP <= latency.hold_back(1, Random(1)) <= LEAST_STEP * 1.2
     for _ in range(100):
-        latency.add(0.2)
-    assert latency.hold_back(1, Random(1)) >= 0.8
-    assert latency.hold_back(2, Random(1)) >= 1.6
+        latency.add(0.05)
+    assert 0.2 <= latency.hold_back(1, Random(1)) <= 0.2 * 1.2
+    assert 0.4 <= latency.hold_back(2, Random(1)) <= 0.4 * 1.2
+
+
+def test_some_slow_transactions_do_not_put_off_who_acts_for_another_and_are_forgotten() -> None:
+    now = 100.0
+    latency = Latency(lambda: now)
+    for seconds in (*[0.001] * 126, 8.0, 8.0):
+        latency.add(seconds)
+    assert MOST_STEP <= latency.hold_back(1, Random(1)) <= MOST_STEP * 1.2
+    now += RECENT - 1
+    latency.add(0.001)
+    assert latency.hold_back(1, Random(1)) >= MOST_STEP
+    now += 2
+    assert latency.p99() == 0.001
+    assert latency.hold_back(1, Random(1)) <= LEAST_STEP * 1.2
 
 
 def test_holding_back_ends_whatever_else_changes_and_begins_anew_with_the_next_turn() -> None:

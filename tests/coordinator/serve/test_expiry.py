@@ -15,13 +15,14 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.apply.hedge import LEAST_STEP, MOST_STEP, rank
 from coordinator.serve import expiry
 from coordinator.serve.expiry import Expiry
 from coordinator.serve.server import CoordinatorServer
 from ledger.codec import decode, encode
 from ledger.embedded import EtcdCluster
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
-from ledger.records import Session
+from ledger.records import Replica, Session
 from tests.coordinator.serve.world import PROCESS, WITHIN, Client, World, refused, state_of, until_seen
 from timeslice_proto.v1 import coordinator_pb2 as pb
 
@@ -155,21 +156,47 @@ async def test_rule_24_what_is_counted_for_a_replica_that_is_gone_begins_anew_af
     """It may have been there meanwhile, and have heard the client."""
     replica = await world.replica()
     client = await world.client(replica)
+    ttl = await orphan(world, replica, client)
+    expiry, now, passed = Expiry(replica.engine), replica.engine.clock(), 0.0
+    monkeypatch.setattr(replica.engine, "clock", lambda: now + passed)
+    expiry._changed(frozenset({client.session}))
+    passed = ttl + 1
+    monkeypatch.setattr(replica.engine.view, "_breaks", 1)
+    assert not expiry._due()
+    passed *= 2
+    assert [charge.session for charge in expiry._due()] == [client.session]
+    await expiry.close()
+
+
+async def test_rule_30_who_ranks_first_and_has_died_too_costs_one_holding_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two replicas that died at once one is still registered: nobody waits until that ends, and then one TTL."""
+    replica = await world.replica(replica_id="r1")
+    client = await world.client(replica)
+    ttl = await orphan(world, replica, client)
+    first = next(name for name in (f"x{n}" for n in range(100)) if rank("r1", (name, "r1"), client.session) == 1)
+    written = await (await world.etcd()).put(world.keys.replica(first), encode(Replica(address="nowhere")))
+    await replica.engine.view.reached(written.revision, WITHIN)
+    expiry, now, passed = Expiry(replica.engine), replica.engine.clock(), 0.0
+    monkeypatch.setattr(replica.engine, "clock", lambda: now + passed)
+    expiry._changed(frozenset({client.session}))
+    passed = ttl + LEAST_STEP / 2
+    assert not expiry._due()
+    passed = ttl + LEAST_STEP / 2 + MOST_STEP * 1.2
+    assert [charge.session for charge in expiry._due()] == [client.session]
+    await expiry.close()
+
+
+async def orphan(world: World, replica: CoordinatorServer, client: Client) -> float:
+    """Make it the session of a replica that is gone. Returns its TTL, in seconds."""
     etcd, key = await world.etcd(), world.keys.session(client.session)
     kv = await etcd.get(key)
     assert kv is not None
     record = replace(decode(Session, kv.value), replica="gone")
     written = await etcd.put(key, encode(record), ignore_lease=True)
     await replica.engine.view.reached(written.revision, WITHIN)
-    expiry, now, passed = Expiry(replica.engine), replica.engine.clock(), 0.0
-    monkeypatch.setattr(replica.engine, "clock", lambda: now + passed)
-    expiry._changed(frozenset({client.session}))
-    passed = record.ttl_ms / 1000 + 1
-    monkeypatch.setattr(replica.engine.view, "_breaks", 1)
-    assert not expiry._due()
-    passed *= 2
-    assert [charge.session for charge in expiry._due()] == [client.session]
-    await expiry.close()
+    return record.ttl_ms / 1000
 
 
 async def test_rule_30_an_end_that_etcd_did_not_take_is_tried_until_the_lease_is_gone(
