@@ -169,7 +169,14 @@ def _freeze(world: World, name: str) -> None:
 
 
 def _thaw(world: World, name: str) -> None:
+    """Let it wake up late; then it begins anew, since one that was passed over ranks last: it would not act next time.
+
+    Raises ProcessTrouble.
+    """
     world.thaw(name)
+    wait_turns(world, 1)
+    world.stop(name)
+    world.restart(name)
 
 
 FAILOVER = Scenario(
