@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from tests.coordinator.serve.conftest import world
+from tests.coordinator.serve.process import coordinator_process
 from tests.nodeagent.conftest import boss, node
 
-__all__ = ["boss", "node", "world"]
+__all__ = ["boss", "coordinator_process", "node", "world"]

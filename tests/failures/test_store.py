@@ -15,6 +15,7 @@ import tsclient.aio as ts
 from coordinator.serve.server import CoordinatorServer
 from ledger.embedded import EtcdCluster
 from ledger.records import Outcome, TicketState
+from tests.coordinator.serve.process import CoordinatorProcess
 from tests.coordinator.serve.world import WITHIN, World, state_of, until_seen
 from tests.nodeagent.director import COMMIT, PREPARE, RELEASE, Director, director
 from tests.nodeagent.simnode import SimNode, stopped, until
@@ -137,6 +138,37 @@ async def test_l9_an_agent_that_stood_still_takes_no_directive_for_current_that_
         agent.send_signal(signal.SIGCONT)
         answer = await asyncio.to_thread(a.answer)  # the proxy is this loop's
         assert answer["kernels"] == 1
+
+
+async def test_l9_a_replica_that_stood_still_while_history_was_compacted_tells_what_has_come_and_what_has_gone(
+    etcd_cluster: Callable[..., EtcdCluster], coordinator_process: Callable[..., CoordinatorProcess]
+) -> None:
+    """Meanwhile its holder has left by another replica, and its waiter was granted: only a list shows either."""
+    cluster = etcd_cluster(1)
+    async with Proxy(cluster.endpoints[0]) as proxy, contextlib.AsyncExitStack() as stack:
+        world = World(cluster.endpoints, "/t/", stack)
+        other = await world.replica()
+        await world.group(other)
+        still = await asyncio.to_thread(coordinator_process, (proxy.endpoint,), world.prefix)
+        a, b = await world.client(still), await world.client(still)
+        await a.acquire(1, "a")
+        await a.event("granted")
+        await b.acquire(1, "b")
+        await b.event("queued")
+        still.process.send_signal(signal.SIGSTOP)
+        until(lambda: stopped(still.process.pid), "the replica stands still")
+        await proxy.refuse()
+        await (await world.stub(other)).CloseSession(pb.CloseRequest(session=a.session, secret=a.secret))
+        await until_seen(other, lambda: state_of(other, "b") is TicketState.GRANTED)
+        etcd = await world.etcd()
+        await etcd.compact((await etcd.put(b"/elsewhere", b"")).revision)
+        await proxy.heal()
+        still.process.send_signal(signal.SIGCONT)
+        token = (await b.event("granted")).grants[0].token
+        assert await a.reason() == "SESSION_EXPIRED"
+        # And it goes on hearing what is new.
+        await b.give_back(1, "b", token)
+        await b.event("yielded")
 
 
 async def test_l10_an_agent_whose_connection_has_gone_silent_finds_another(

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.coordinator.serve.process import coordinator_process
 from tests.coordinator.serve.world import World
 from tests.support.etcd_source import TestEtcd
+
+__all__ = ["coordinator_process", "world"]
 
 
 @pytest.fixture

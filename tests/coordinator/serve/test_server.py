@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -32,6 +30,7 @@ from ledger.codec import decode
 from ledger.embedded import EtcdCluster
 from ledger.etcd.txn import Compare
 from ledger.records import Replica, Ticket, TicketState, Turn
+from tests.coordinator.serve.process import CoordinatorProcess
 from tests.coordinator.serve.world import PROCESS, Client, World, reason_of, refused, state_of, until_seen
 from tests.support.certs import make_certs
 from tests.support.until import until
@@ -244,44 +243,12 @@ async def test_the_trace_of_an_acquire_goes_into_its_ticket(world: World, spans:
     call.cancel()
 
 
-class Child:
-    """`python -m coordinator` as a process of its own."""
-
-    def __init__(self, endpoints: tuple[str, ...], prefix: str, *options: str) -> None:
-        command = [sys.executable, "-m", "coordinator", "--etcd", ",".join(endpoints), "--prefix", prefix]
-        self.process = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", *options],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[3],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        self.address = self.line.split()[-1] if self.line else ""
-
-    def end(self, number: int) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(30)
-
-
 @pytest.fixture
-def child(world: World) -> Iterator[Callable[..., Child]]:
-    started: list[Child] = []
-
-    def start(*options: str) -> Child:
-        started.append(Child(world.endpoints, world.prefix, *options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.wait(30)
-        assert one.process.stdout is not None
-        one.process.stdout.close()
+def child(world: World, coordinator_process: Callable[..., CoordinatorProcess]) -> Callable[..., CoordinatorProcess]:
+    return partial(coordinator_process, world.endpoints, world.prefix)
 
 
-async def test_the_command_serves_and_ends_in_order(world: World, child: Callable[..., Child]) -> None:
+async def test_the_command_serves_and_ends_in_order(world: World, child: Callable[..., CoordinatorProcess]) -> None:
     staying = await world.replica()
     await world.group(staying)
     one = await asyncio.to_thread(child, "--replica-id", "r-one")
@@ -296,7 +263,9 @@ async def test_the_command_serves_and_ends_in_order(world: World, child: Callabl
     assert await (await world.etcd()).get(world.keys.replica("r-one")) is None
 
 
-async def test_a_killed_replica_loses_no_place_and_no_turn(world: World, child: Callable[..., Child]) -> None:
+async def test_a_killed_replica_loses_no_place_and_no_turn(
+    world: World, child: Callable[..., CoordinatorProcess]
+) -> None:
     staying = await world.replica()
     await world.group(staying)
     one = await asyncio.to_thread(child)

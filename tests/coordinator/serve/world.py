@@ -16,6 +16,7 @@ from coordinator.serve.server import CoordinatorServer, Settings
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
 from ledger.records import Phase, ResidentKind, TicketState
+from tests.coordinator.serve.process import CoordinatorProcess
 from tests.support.scripted_agent import Answer, ScriptedAgent, obey
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import coordinator_pb2_grpc, records_pb2
@@ -97,11 +98,11 @@ class World:
         ready = CoordinatorServer(Settings(self.endpoints, "127.0.0.1:0", prefix=self.prefix, **settings))
         return await self._stack.enter_async_context(ready)
 
-    async def stub(self, replica: CoordinatorServer) -> coordinator_pb2_grpc.CoordinatorAsyncStub:
+    async def stub(self, replica: CoordinatorServer | CoordinatorProcess) -> coordinator_pb2_grpc.CoordinatorAsyncStub:
         channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(replica.address))
         return coordinator_pb2_grpc.CoordinatorStub(channel)  # type: ignore[return-value]
 
-    async def client(self, replica: CoordinatorServer, *, opened: bool = True) -> Client:
+    async def client(self, replica: CoordinatorServer | CoordinatorProcess, *, opened: bool = True) -> Client:
         client = Client(await self.stub(replica))
         if opened:
             await client.open()
