@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ledger.codec import decode, encode
-from ledger.etcd import EtcdClient, KeyValue, RangeResult
+from ledger.etcd import EtcdClient, GroupCommit, KeyValue, RangeResult
 from ledger.etcd.txn import Compare, Get, Op, Put, absent, created_at, modified_at
 from ledger.keys import Keys
 from ledger.records import Ack, Processes
@@ -27,6 +27,7 @@ class NodeStore:
 
     def __init__(self, client: EtcdClient, keys: Keys, node: str) -> None:
         self.client, self.keys, self.node = client, keys, node
+        self._commit = GroupCommit(client)
 
     async def in_force(self, group: str, directive: int) -> bool:
         """Whether the directive of this mod revision still is the group's: a linearizable read."""
@@ -50,7 +51,7 @@ class NodeStore:
             puts.append(Put(self.keys.processes(self.node, group), encode(processes)))
         reads = [Get(key), Get(self.keys.directive(self.node, group)), Get(self.keys.agent(self.node))]
         # Sent twice it does no harm: the second finds the first's answer, and that is read.
-        result = await self.client.txn(guards, puts, reads, idempotent=True)
+        result = await self._commit.txn(guards, puts, reads, idempotent=True)
         if result.succeeded:
             return Written.DONE, result.revision
         answered, directive, agent = (_only(one) for one in result.responses)
@@ -72,7 +73,7 @@ class NodeStore:
         guards = [*self._guards(group, directive, incarnation), _seen(key, seen)]
         reads = [Get(key), Get(self.keys.directive(self.node, group)), Get(self.keys.agent(self.node))]
         value = encode(processes)
-        result = await self.client.txn(guards, [Put(key, value)], reads, idempotent=True)
+        result = await self._commit.txn(guards, [Put(key, value)], reads, idempotent=True)
         if result.succeeded:
             return Written.DONE, result.revision
         there, told, agent = (_only(one) for one in result.responses)

@@ -144,7 +144,13 @@ class _Ledger:
         return _kv(key, DIRECTIVE)
 
     async def txn(
-        self, compares: Sequence[Compare], ops: Sequence[Op], otherwise: Sequence[Op] = (), *, idempotent: bool = False
+        self,
+        compares: Sequence[Compare],
+        ops: Sequence[Op],
+        otherwise: Sequence[Op] = (),
+        *,
+        idempotent: bool = False,
+        timeout: float | None = None,
     ) -> TxnResult:
         puts = {place.kind: op.value for op in ops if isinstance(op, Put) and (place := KEYS.place(op.key))}
         records = decode(Processes, puts[Kind.PROCESSES]) if Kind.PROCESSES in puts else None

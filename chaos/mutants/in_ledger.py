@@ -8,7 +8,8 @@ from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
 _TRANSACTION, _WORKER = "coordinator/apply/transaction.py", "coordinator/apply/worker.py"
-_VIEW, _QUEUE = "ledger/view.py", "ledger/queue.py"
+_VIEW, _QUEUE, _BATCH = "ledger/view.py", "ledger/queue.py", "ledger/etcd/batch.py"
+_BATCH_TESTS = "tests/ledger/etcd/test_batch.py"
 
 LEDGER: tuple[Mutant, ...] = (
     Mutant(
@@ -104,6 +105,25 @@ LEDGER: tuple[Mutant, ...] = (
             ),
         ),
         schedules("test_view.py"),
+        fast=True,
+    ),
+    Mutant(
+        "disturbed-together",
+        "Transactions go to etcd in one request also where one writes what another compares, reads or writes.",
+        (Edit(_BATCH, "_Waiting.may_go_with", "and not self.touched.disturbs(together)", ""),),
+        Pytest(f"{_BATCH_TESTS}::test_two_of_which_one_disturbs_the_other_go_one_after_the_other"),
+    ),
+    Mutant(
+        "refused-for-anothers-sake",
+        "What etcd refuses for one transaction's sake is refused to all that went with it.",
+        (Edit(_BATCH, "GroupCommit._failed", "isinstance(error, _FOR_ONES_SAKE)", "False"),),
+        Pytest(f"{_BATCH_TESTS}::test_who_is_refused_is_refused_alone"),
+    ),
+    Mutant(
+        "late-is-never-in-doubt",
+        "A transaction whose time is up counts as not carried out, although it has been sent with others.",
+        (Edit(_BATCH, "_Waiting.too_late", "ambiguous=self.sent", "ambiguous=False"),),
+        schedules("test_batch.py"),
         fast=True,
     ),
 )

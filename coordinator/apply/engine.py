@@ -23,7 +23,7 @@ from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal
 from coordinator.picture import Picture
 from ledger.errors import LedgerError
-from ledger.etcd import EtcdClient
+from ledger.etcd import EtcdClient, GroupCommit
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
 from ledger.etcd.txn import Compare
 from ledger.keys import Keys
@@ -45,7 +45,9 @@ class Engine:
 
     Attributes:
         picture: what the replica knows.
-        latency: how long its transactions have taken lately.
+        commit: sends its transactions, those of different groups together.
+        latency: how long its transactions have taken lately, the wait for those before them included: so long as
+            another replica has to expect to wait for one.
         distrust: which other replicas it has had to act for.
     """
 
@@ -63,6 +65,7 @@ class Engine:
         self.replica_id = replica_id
         self.clock = clock
         self.random = random or Random()
+        self.commit = GroupCommit(client)
         self.latency = Latency(clock)
         self.distrust = Distrust(clock)
         self.view = LedgerView(client, keys.root, self._changed)
@@ -201,7 +204,7 @@ class Engine:
         began = self.clock()
         left = max(deadline - began, 0.001)
         try:
-            result = await self.client.txn(compares, ops, timeout=left)
+            result = await self.commit.txn(compares, ops, timeout=left)
         except LeaseNotFound as error:
             raise Refusal("SESSION_EXPIRED", "The session has ended: its lease is gone.") from error
         except Unavailable as error:

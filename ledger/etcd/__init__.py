@@ -2,6 +2,7 @@
 """A thin asyncio client of etcd v3, made for locks: deadlines everywhere, no write sent twice by accident,
 watches that lose nothing, leases that know when they are lost."""
 
+from ledger.etcd.batch import GroupCommit
 from ledger.etcd.client import EtcdClient
 from ledger.etcd.clock import Clock, boottime
 from ledger.etcd.lease import OwnedLease
@@ -34,6 +35,7 @@ __all__ = [
     "EtcdClient",
     "Event",
     "EventType",
+    "GroupCommit",
     "Header",
     "KeyValue",
     "LeaseInfo",

@@ -32,7 +32,7 @@ from ledger.etcd.records import (
 )
 from ledger.etcd.security import Security
 from ledger.etcd.transport import Around, Transport
-from ledger.etcd.txn import Compare, Delete, Get, Op, Put, prefix_end
+from ledger.etcd.txn import Compare, Delete, Get, Op, Put, Txn, prefix_end
 from ledger.etcd.watch import Watch
 
 PAGE = 1_000
@@ -89,6 +89,11 @@ class EtcdClient:
     def requests(self) -> Counter[str]:
         """How many requests of each method were sent, every attempt, watch creation and keepalive counted."""
         return self._transport.requests
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for a call that names none."""
+        return self._transport.timeout
 
     async def __aenter__(self) -> Self:
         return self
@@ -204,6 +209,20 @@ class EtcdClient:
         idempotent = idempotent or all(isinstance(op, Get) for op in (*success, *failure))
         response = await self._transport.call(methods.TXN, request, idempotent=idempotent, timeout=timeout)
         return txn.from_response(response)
+
+    async def txns(self, each: Sequence[Txn], *, idempotent: bool = False, timeout: float) -> tuple[TxnResult, ...]:
+        """Several transactions in one request, at one revision; the answer of each.
+
+        For `GroupCommit`, which sees to what they must not have in common. An error is that of all: etcd refuses them
+        all for one's sake.
+
+        Args:
+            idempotent: each of them is, as for `txn`.
+            timeout: seconds for everything.
+        """
+        request = txn.side_by_side(each)
+        response = await self._transport.call(methods.TXN, request, idempotent=idempotent, timeout=timeout)
+        return txn.each_result(response)
 
     def watch(
         self,

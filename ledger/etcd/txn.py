@@ -21,6 +21,12 @@ from ledger.etcd.records import DeleteResult, Header, OpResult, PutResult, Range
 _MAX_OPS = 128
 _MAX_LEVELS = 4
 
+SIDE_BY_SIDE = 32
+"""Transactions that may go in one request."""
+
+WIDEST_BESIDE = _MAX_OPS - SIDE_BY_SIDE
+"""Compares, operations, or operations of the failure branch, of a transaction that may go beside others."""
+
 
 def prefix_end(prefix: bytes) -> bytes:
     """The first key after all that begin with `prefix`. Of b"" and of all-0xff: b"\\0", etcd's name for "no
@@ -132,6 +138,15 @@ class Delete:
 Op = Put | Get | Delete
 
 
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """`success` if all `compares` hold, else `failure`."""
+
+    compares: Sequence[Compare]
+    success: Sequence[Op]
+    failure: Sequence[Op] = ()
+
+
 def get_prefix(prefix: bytes, *, limit: int = 0, keys_only: bool = False) -> Get:
     return Get(prefix, prefix_end(prefix), limit, keys_only)
 
@@ -144,15 +159,13 @@ def to_request(compares: Sequence[Compare], success: Sequence[Op], failure: Sequ
     """One request, whatever the number of operations. Raises TooLarge for more than 128 compares."""
     levels, width = _shape(len(compares), max(len(success), len(failure)))
     request = pb.TxnRequest()
+    if not levels:
+        _fill(request, Txn(compares, success, failure))
+        return request
     for compare in compares:
         _compare(compare, request.compare.add())
     for branch, ops in ((request.success, success), (request.failure, failure)):
-        if levels:
-            branch.extend(_nested([_op(op, pb.RequestOp()) for op in ops], levels, width))
-        else:
-            # Filled in where they stand: to make them first and copy them in takes three times as long.
-            for op in ops:
-                _op(op, branch.add())
+        branch.extend(_nested([_op(op, pb.RequestOp()) for op in ops], levels, width))
     return request
 
 
@@ -160,6 +173,25 @@ def from_response(response: pb.TxnResponse) -> TxnResult:
     """The answer, as if nothing had been nested."""
     header = records.header(response.header)
     return TxnResult(header, response.succeeded, tuple(_flat(response, header)))
+
+
+def side_by_side(txns: Sequence[Txn]) -> pb.TxnRequest:
+    """One request that carries out each transaction by its own compares, all at one revision.
+
+    etcd makes all comparisons before it carries out anything, so this is what they do one after the other only where
+    none writes what another compares, reads or writes. The caller sees to that, and to `SIDE_BY_SIDE`.
+    """
+    request = pb.TxnRequest()
+    for txn in txns:
+        _fill(request.success.add().request_txn, txn)
+    return request
+
+
+def each_result(response: pb.TxnResponse) -> tuple[TxnResult, ...]:
+    """The answers to transactions that went `side_by_side`, each at the revision of all."""
+    header = records.header(response.header)
+    answers = (op.response_txn for op in response.responses)
+    return tuple(TxnResult(header, one.succeeded, tuple(_flat(one, header))) for one in answers)
 
 
 def range_result(response: pb.RangeResponse, header: Header) -> RangeResult:
@@ -180,6 +212,16 @@ def _shape(compares: int, ops: int) -> tuple[int, int]:
             if ops <= top * width**levels:
                 return levels, width
     raise TooLarge(f"{compares} compares and {ops} operations do not fit into a transaction")
+
+
+def _fill(request: pb.TxnRequest, txn: Txn) -> None:
+    # Filled in where they stand: to make them first and copy them in takes three times as long.
+    for compare in txn.compares:
+        _compare(compare, request.compare.add())
+    for op in txn.success:
+        _op(op, request.success.add())
+    for op in txn.failure:
+        _op(op, request.failure.add())
 
 
 def _nested(ops: list[pb.RequestOp], levels: int, width: int) -> list[pb.RequestOp]:

@@ -8,11 +8,12 @@ and end leases. Only what the system uses of it is there.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from ledger.etcd.errors import ClusterChanged, Compacted, KeyNotFound, LeaseNotFound, Unavailable
+from ledger.etcd.errors import ClusterChanged, Compacted, InvalidRequest, KeyNotFound, LeaseNotFound, Unavailable
 from ledger.etcd.records import (
     DeleteResult,
     Event,
@@ -25,7 +26,7 @@ from ledger.etcd.records import (
     TxnResult,
     WatchBatch,
 )
-from ledger.etcd.txn import Compare, Delete, Get, Is, Of, Op, Put, prefix_end
+from ledger.etcd.txn import Compare, Delete, Get, Is, Of, Op, Put, Txn, prefix_end
 
 _IS: dict[Is, Callable[[int, int], bool]] = {
     Is.EQUAL: lambda a, b: a == b,
@@ -59,18 +60,26 @@ class FakeStore:
 
     def txn(self, compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()) -> TxnResult:
         """Raises LeaseNotFound, KeyNotFound: nothing was done."""
-        holds = all(self._holds(one) for one in compares)
-        ops = success if holds else failure
-        for op in ops:
+        (result,) = self.txns((Txn(compares, success, failure),))
+        return result
+
+    def txns(self, each: Sequence[Txn]) -> tuple[TxnResult, ...]:
+        """In one request, as etcd has it: all comparisons first. Raises LeaseNotFound, KeyNotFound, InvalidRequest."""
+        puts = [{op.key for op in (*one.success, *one.failure) if isinstance(op, Put)} for one in each]
+        if sum(map(len, puts)) > len(set[bytes]().union(*puts)):
+            raise InvalidRequest("duplicate key given in txn request")
+        holds = [all(self._holds(compare) for compare in one.compares) for one in each]
+        branches = [one.success if held else one.failure for one, held in zip(each, holds, strict=True)]
+        for op in itertools.chain(*branches):
             if isinstance(op, Put) and op.lease and op.lease not in self.leases:
                 raise LeaseNotFound("no such lease")
             if isinstance(op, Put) and op.ignore_lease and op.key not in self.kvs:
                 raise KeyNotFound("key not found")
         events: list[Event] = []
-        results = [self._apply(op, events) for op in ops]
+        done = [[self._apply(op, events) for op in branch] for branch in branches]
         self._written(events)
-        responses = [PutResult(self.header) if isinstance(one, PutResult) else one for one in results]
-        return TxnResult(self.header, holds, tuple(responses))
+        answers = [tuple(PutResult(self.header) if isinstance(one, PutResult) else one for one in ops) for ops in done]
+        return tuple(TxnResult(self.header, held, ops) for held, ops in zip(holds, answers, strict=True))
 
     def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
         self.txn((), (Put(key, value, lease),))
@@ -145,21 +154,21 @@ class FakeClient:
     """One process's client.
 
     Attributes:
+        timeout: of a call that names none, in seconds.
         away: every request fails, and watches are silent; see `cut`.
         slow: seconds that a request takes to arrive.
         ahead: how many more revisions its watches deliver; None: all.
         spoil: what becomes of the next transaction: its answer is lost, whether or not it was applied; None: nothing.
-        before_txn: called with the compares of each transaction.
         after_txn: called with the revision of each that was answered and succeeded.
     """
 
     def __init__(self, store: FakeStore) -> None:
         self.store = store
+        self.timeout = 5.0
         self.away = False
         self.slow = 0.001
         self.ahead: int | None = None
         self.spoil: bool | None = None
-        self.before_txn: Callable[[Sequence[Compare]], None] = lambda compares: None
         self.after_txn: Callable[[int], None] = lambda revision: None
         self._moved = asyncio.Event()
         self._watches: set[FakeWatch] = set()
@@ -200,19 +209,26 @@ class FakeClient:
         success: Sequence[Op],
         failure: Sequence[Op] = (),
         *,
+        idempotent: bool = False,
         timeout: float | None = None,
     ) -> TxnResult:
-        self.before_txn(compares)
+        (result,) = await self.txns((Txn(compares, success, failure),), idempotent=idempotent, timeout=timeout)
+        return result
+
+    async def txns(
+        self, each: Sequence[Txn], *, idempotent: bool = False, timeout: float | None = None
+    ) -> tuple[TxnResult, ...]:
         await self._travel()
         spoil, self.spoil = self.spoil, None
         if spoil is False:
             raise Unavailable("the connection broke", ambiguous=True)
-        result = self.store.txn(compares, success, failure)
+        results = self.store.txns(each)
         if spoil:
             raise Unavailable("the connection broke", ambiguous=True)
-        if result.succeeded:
-            self.after_txn(result.revision)
-        return result
+        for result in results:
+            if result.succeeded:
+                self.after_txn(result.revision)
+        return results
 
     def watch(self, prefix: bytes, start: int, *, cluster_id: int = 0) -> FakeWatch:
         return FakeWatch(self, prefix, start, cluster_id)

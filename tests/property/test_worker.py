@@ -25,9 +25,9 @@ from coordinator.apply.errors import EngineError
 from coordinator.decide import Decision, GroupView
 from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
 from ledger.codec import decode, encode
-from ledger.etcd import EtcdClient
+from ledger.etcd import EtcdClient, GroupCommit, TxnResult
 from ledger.etcd.errors import Unavailable
-from ledger.etcd.txn import Compare, Put
+from ledger.etcd.txn import Compare, Op, Put
 from ledger.keys import Keys, Kind
 from ledger.records import (
     Ack,
@@ -92,7 +92,7 @@ class Replicas(RuleBasedStateMachine):
         client = self.clients[name] = FakeClient(self.store)
         engine = Engine(cast(EtcdClient, client), KEYS, name, clock=self.loop.time, random=Random(name))
         self.engines[name] = engine
-        client.before_txn = partial(self._check_floor, name, engine)
+        engine.commit = _Asked(client, partial(self._check_floor, name, engine))
         client.after_txn = partial(self.written.__setitem__, name)
         self.written[name] = 0
         await engine.start()
@@ -288,6 +288,26 @@ class Replicas(RuleBasedStateMachine):
             why=given.why,
         )
         self.store.txn((), (Put(key, encode(ack)),))
+
+
+class _Asked(GroupCommit):
+    """Calls ``check`` with the compares of each transaction as it is decided on, however long it waits to be sent."""
+
+    def __init__(self, client: FakeClient, check: Callable[[Sequence[Compare]], None]) -> None:
+        super().__init__(client)
+        self._check = check
+
+    async def txn(
+        self,
+        compares: Sequence[Compare],
+        success: Sequence[Op],
+        failure: Sequence[Op] = (),
+        *,
+        idempotent: bool = False,
+        timeout: float | None = None,
+    ) -> TxnResult:
+        self._check(compares)
+        return await super().txn(compares, success, failure, idempotent=idempotent, timeout=timeout)
 
 
 async def _settled(task: asyncio.Task[Applied | Nothing]) -> None:

@@ -231,7 +231,7 @@ async def test_replicas_that_are_well_do_not_compete(world: World, monkeypatch: 
     await until(replicas[0], lambda view: turn(view).resident is not None and turn(view).phase is Phase.IDLE)
     lost: list[str] = []
     for one in replicas:
-        monkeypatch.setattr(one.client, "txn", _noting(one, lost))
+        monkeypatch.setattr(one.commit, "txn", _noting(one, lost))
     tickets = {job: await world.ticket() for job in "ab"}
     await replicas[1].command("g", partial(acquire, job="a", ticket=tickets["a"]))
     for receiver, (job, following) in zip(replicas, ("ab", "ba", "ab"), strict=True):
@@ -245,7 +245,7 @@ async def test_replicas_that_are_well_do_not_compete(world: World, monkeypatch: 
 
 def _noting(engine: Engine, lost: list[str]) -> Callable[..., Any]:
     """The engine's `txn`, which notes each transaction that loses a guard."""
-    txn = engine.client.txn
+    txn = engine.commit.txn
 
     async def noting(compares: Any, ops: Any, **more: Any) -> Any:
         result = await txn(compares, ops, **more)
@@ -299,14 +299,14 @@ async def test_a_cancelled_waiter_leaves_nothing(world: World) -> None:
 
 async def test_closing_finishes_the_write_in_hand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await world.replica("r0")
-    begun, go, txn = asyncio.Event(), asyncio.Event(), engine.client.txn
+    begun, go, txn = asyncio.Event(), asyncio.Event(), engine.commit.txn
 
     async def slow(*arguments: Any, **more: Any) -> Any:
         begun.set()
         await go.wait()
         return await txn(*arguments, **more)
 
-    monkeypatch.setattr(engine.client, "txn", slow)
+    monkeypatch.setattr(engine.commit, "txn", slow)
     await world.group()
     async with asyncio.timeout(20):
         await begun.wait()
@@ -327,7 +327,7 @@ async def test_nothing_is_kept_of_groups_that_are_gone_or_never_were(
             await engine.command(f"none-{number}", partial(acquire, job="a", ticket=await world.ticket()))
     await world.group()
     await until(engine, lambda view: view.turn is not None)
-    removed, gone, txn = asyncio.Event(), asyncio.Event(), engine.client.txn
+    removed, gone, txn = asyncio.Event(), asyncio.Event(), engine.commit.txn
 
     async def told(compares: Any, ops: Any, **more: Any) -> Any:
         result = await txn(compares, ops, **more)
@@ -335,7 +335,7 @@ async def test_nothing_is_kept_of_groups_that_are_gone_or_never_were(
             asyncio.get_running_loop().call_soon(removed.set)
         return result
 
-    monkeypatch.setattr(engine.client, "txn", told)
+    monkeypatch.setattr(engine.commit, "txn", told)
     engine.subscribe(lambda _groups: None if engine._workers else gone.set())
     spec = GroupSpec(nodes=tuple(NodeDevices(node, ("d0",)) for node in NODES), deleting=True)
     await (await world.client()).put(world.keys.spec("g"), encode(spec))
