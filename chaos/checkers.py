@@ -67,9 +67,12 @@ def judge(evidence: Evidence) -> list[Violation]:
 
 
 def overlaps(evidence: Evidence) -> Iterator[Violation]:
-    """At most one job is able to run on the group's devices of a node, at every moment."""
+    """At most one job is able to run on the group's devices of a node, at every moment.
+
+    A process that belongs to no job is not the lock's to move: a node that finds one refuses, and blocks its group.
+    """
     for node, events in evidence.devices.items():
-        for one in devicelog.overlaps(events):
+        for one in devicelog.overlaps([event for event in events if event.job]):
             both = f"{one.first.job} and {one.second.job}"
             took = (one.end - one.begin) / _MS
             yield Violation("one at a time", f"{both} were both able to run on {node} for {took:.3f} ms")
@@ -103,7 +106,7 @@ def interrupted_turns(evidence: Evidence) -> Iterator[Violation]:
                         what = f"{job} was stopped on {node} ({event.why}) while it held token {turn.token}"
                         yield Violation("the holder runs", what)
                 for one in able:
-                    if one.job != job and one.begin < last and one.end > turn.granted:
+                    if one.job not in ("", job) and one.begin < last and one.end > turn.granted:
                         what = f"{one.job} was able to run on {node} while {job} held token {turn.token}"
                         yield Violation("the holder alone", what)
 

@@ -30,6 +30,7 @@ COUNTS: Mapping[str, int] = {
     "kill-holder": 1,
     "freeze-holder": 1,
     "cancel-waiter": 4,
+    "refusing-node": 2,
     "failover": 2,
     "rolling-restart": 3,
     "leader-changes": 1,

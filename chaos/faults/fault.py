@@ -23,6 +23,7 @@ class Party(Enum):
     CLIENT = "client"
     ETCD = "etcd"
     NETWORK = "network"
+    DEVICE = "device"
 
 
 @dataclass(frozen=True, slots=True)

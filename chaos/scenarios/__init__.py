@@ -9,6 +9,7 @@ from chaos.scenarios.leaders import LEADER_CHANGES
 from chaos.scenarios.midswitch import KILL_AGENT, KILL_ETCD_LEADER, KILL_HELPER, KILL_REPLICA, STOP_REPLICA
 from chaos.scenarios.mixed import MIXED
 from chaos.scenarios.points import FAILPOINTS
+from chaos.scenarios.refusing import REFUSING_NODE
 from chaos.scenarios.rolling import ROLLING_RESTART
 from chaos.scenarios.scenario import Report, Scenario
 from chaos.scenarios.sessions import SESSIONS
@@ -23,6 +24,7 @@ ALL: tuple[Scenario, ...] = (
     KILL_HOLDER,
     FREEZE_HOLDER,
     CANCEL_WAITER,
+    REFUSING_NODE,
     MIXED,
     FAILPOINTS,
     FAILOVER,

@@ -21,14 +21,20 @@ from chaos.checkers import Violation
 from chaos.crowd import PASSER_BY, Crowd
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
-from chaos.faults import Fault, Harm, NotPossible, compaction, network, points, signals
+from chaos.faults import Fault, Harm, NotPossible, compaction, network, points, refusals, signals
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
 from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.scenarios.switches import switches
 from chaos.world import Shape, World
 
-FAULTS: tuple[Fault, ...] = (*signals.FAULTS, *network.FAULTS, *compaction.FAULTS, *points.FAULTS)
+FAULTS: tuple[Fault, ...] = (
+    *signals.FAULTS,
+    *network.FAULTS,
+    *compaction.FAULTS,
+    *refusals.FAULTS,
+    *points.FAULTS,
+)
 
 _JOBS = ("job-a", "job-b", "job-c")
 _RHYTHM = Rhythm(busy=0.15, idle=0.05, kernel=0.05)

@@ -15,7 +15,7 @@ from ledger.keys import Kind, Place
 from ledger.records import Phase, Pinned, Ticket, TicketState, Turn
 from nodeagent.backends.sim.log import Event
 
-_PIDS = {"a": 1, "b": 2}
+_PIDS = {"a": 1, "b": 2, "": 3}
 
 
 def event(name: str, at: int, job: str, **more: str) -> Event:
@@ -74,6 +74,11 @@ def test_sound_evidence_has_no_violation() -> None:
 def test_two_jobs_that_were_able_to_run_at_once_are_an_overlap() -> None:
     early = [event("run", 35, "b") if one.name == "run" and one.job == "b" else one for one in EVENTS]
     assert promises(replace(SOUND, devices={"n0": sorted(early, key=lambda one: one.at)})) == {"one at a time"}
+
+
+def test_who_belongs_to_no_job_is_not_the_locks() -> None:
+    devices = {"n0": [*EVENTS[:2], event("run", 11, ""), *EVENTS[2:], event("stop", 61, "")]}
+    assert judge(replace(SOUND, devices=devices)) == []
 
 
 def test_bytes_that_come_back_changed_are_lost_state() -> None:
