@@ -16,6 +16,9 @@ from timeslice_proto.v1 import records_pb2
 
 _OPEN_SECONDS = 300.0
 
+LOST = "A decision lost a guard"
+"""In a line of a replica's log, one for each."""
+
 
 class Fleet:
     """A system under a prefix of its own.
@@ -76,6 +79,10 @@ class Fleet:
             agents.tell(f"attach {group} {job} {number} {cost} {','.join(nodes)}")
         for agents in self._agents.values():
             agents.answer("attached")
+
+    def lost(self) -> int:
+        """How many transactions have lost a guard, as the replicas' logs say. Lines take up to 50 ms to get there."""
+        return sum(child.log.read_text(encoding="utf-8").count(LOST) for child in self._replicas.values())
 
     def usage(self, **others: int) -> Usage:
         """Of the replicas, the agents' processes and the first etcd member; ``others`` by pid."""
