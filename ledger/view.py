@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 RESYNC = 300.0
 """Seconds after which the range is listed anew although nothing seems wrong."""
 
+ANSWER_FIRST = 0.005
+"""Seconds for which what the watch brings of a key waits for the answer to a write of it, at most."""
+
 _PAUSE = 0.05
 _PAUSE_MAX = 2.0
 
@@ -78,6 +81,7 @@ class LedgerView:
         self._cluster_id = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
+        self._writes: dict[bytes, _Writing] = {}
         self._followed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -120,6 +124,14 @@ class LedgerView:
         async with asyncio.timeout(within):
             await future
 
+    def writing(self, key: bytes) -> _Writing:
+        """While the body writes ``key`` and waits for the answer, the change is not told, nor what comes after it.
+
+        etcd's watch is faster than its answer, and to take in a change takes longer than the two are apart: who waits
+        for the answer would have it that much later. A hint: `ANSWER_FIRST` is the longest that it holds for.
+        """
+        return _Writing(self._writes, key)
+
     def keys(self) -> Sequence[bytes]:
         return tuple(self._copy)
 
@@ -150,6 +162,10 @@ class LedgerView:
             try:
                 async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
                     async for batch in batches:
+                        for event in batch.events if self._writes else ():
+                            if (write := self._writes.get(event.kv.key)) is not None:
+                                await write.answered(ANSWER_FIRST)
+                                break
                         changes = tuple(
                             Change(event.kv.key, event.kv if event.type is EventType.PUT else None)
                             for event in batch.events
@@ -192,3 +208,35 @@ class LedgerView:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():
                 future.set_result(None)
+
+
+class _Writing:
+    """A write that is on its way, for as long as its context lasts. The newest of a key counts."""
+
+    __slots__ = ("_key", "_told", "_writes")
+
+    def __init__(self, writes: dict[bytes, _Writing], key: bytes) -> None:
+        self._writes, self._key = writes, key
+        self._told: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> None:
+        self._writes[self._key] = self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writes.get(self._key) is self:
+            del self._writes[self._key]
+        self._let_go()
+
+    async def answered(self, within: float) -> None:
+        """Wait until its context is left, for so many seconds at most. One waits: the view."""
+        loop = asyncio.get_running_loop()
+        self._told = loop.create_future()
+        timer = loop.call_later(within, self._let_go)
+        try:
+            await self._told
+        finally:
+            timer.cancel()
+
+    def _let_go(self) -> None:
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
@@ -135,7 +136,8 @@ class Engine:
                 confirmed = await self._confirm(group, deadline)
                 continue
             confirmed = False
-            revision = await self.write(view, answer, deadline, guards)
+            with self.view.writing(self.keys.turn(group)) if answer.turn is not None else nullcontext():
+                revision = await self.write(view, answer, deadline, guards)
             if revision is not None:
                 return Applied(revision, answer)
             if self.clock() >= deadline:
@@ -222,8 +224,6 @@ class Engine:
                 # A line costs as much as a tenth of a turn: first who asked has the answer on its way.
                 asyncio.get_running_loop().call_soon(_written, view.name, decision.why, result.revision)
             return result.revision
-        groups = ", ".join(view.name for view, _ in decisions)
-        log.info("A decision lost a guard: something has changed since it was made.", extra={"group": groups})
         await self._reached(result.revision, deadline)
         return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ledger.view
 from ledger.embedded import EtcdCluster
 from ledger.etcd import EtcdClient
 from ledger.view import Changes, LedgerView
@@ -55,6 +56,38 @@ async def test_it_lists_then_follows(etcd: TestEtcd, prefix: bytes) -> None:
         assert view.live
         await view.close()
         assert not view.live
+
+
+async def test_who_writes_a_key_has_the_answer_before_its_change_is_told(
+    etcd: TestEtcd, prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", DEADLINE)
+    async with EtcdClient(etcd.endpoints) as client:
+        copy, other = Copy(), Copy()
+        view, beside = LedgerView(client, prefix, copy.take), LedgerView(client, prefix, other.take)
+        await asyncio.gather(view.start(DEADLINE), beside.start(DEADLINE))
+        for number in range(10):
+            with view.writing(prefix + b"turn"):
+                await client.put(prefix + b"turn", str(number).encode())
+                last = await client.put(prefix + b"later", str(number).encode())
+                await beside.reached(last.revision, DEADLINE)
+                assert copy.keys.get(prefix + b"turn") == (str(number - 1).encode() if number else None)
+            await view.reached(last.revision, DEADLINE)
+            assert copy.keys == other.keys
+        assert copy.revisions == sorted(copy.revisions)
+        await asyncio.gather(view.close(), beside.close())
+
+
+async def test_an_answer_that_does_not_come_holds_up_a_view_for_a_moment_only(etcd: TestEtcd, prefix: bytes) -> None:
+    async with EtcdClient(etcd.endpoints) as client:
+        copy = Copy()
+        view = LedgerView(client, prefix, copy.take)
+        await view.start(DEADLINE)
+        with view.writing(prefix + b"turn"):
+            last = await client.put(prefix + b"turn", b"1")
+            await view.reached(last.revision, DEADLINE)
+            assert copy.keys == {prefix + b"turn": b"1"}
+        await view.close()
 
 
 async def test_l9_a_compaction_while_it_is_away_makes_it_list_again(
