@@ -52,8 +52,14 @@ class Entry:
 
     def off_stream(self) -> Entry:
         """As it is once the present stream is over."""
-        unanswered = self.unanswered or (self.sent and self.stage is Stage.YIELDING)
-        return replace(self, sent=False, unanswered=unanswered)
+        if not self.sent:
+            return self
+        return replace(self, sent=False, unanswered=self.unanswered or self.stage is Stage.YIELDING)
+
+    def saved(self) -> Entry:
+        """What another process has to know of it."""
+        off = self.off_stream()
+        return replace(off, not_before=0.0) if off.not_before else off
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +76,4 @@ class Saved:
     ttl: float
     last_key: int
     last_sequence: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()

@@ -12,18 +12,21 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 from tsclient import news
 from tsclient.clock import boottime
 from tsclient.deadlines import OVER
-from tsclient.entry import Saved
+from tsclient.entry import Entry, Saved
 from tsclient.errors import ClientClosed, InternalError, TimesliceError
 from tsclient.orders import Acquire, Close, GiveBack, GiveUp, Keep, Noticed, Order
 from tsclient.session import Session
 from tsclient.session_records import HangUp, Output, Send
 from tsclient.settings import Settings
 from tsclient.transport import Transport
+
+_OfOne = TypeVar("_OfOne", bound=news.OfOne)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,14 @@ class Runner:
         self.closing = False
         self.ended = False
 
-    def save(self) -> tuple[Saved, Mapping[int, int]]:
-        """The session as it is, and the `Legacy.names` for it."""
-        saved = self._session.save()
-        owners = {entry.key: entry.key if entry.recovers is None else entry.recovers for entry in saved.entries}
-        return saved, {key: self._outer[owner] for key, owner in owners.items() if owner in self._outer}
+    def save(self) -> tuple[Saved, list[tuple[int | None, Entry]]]:
+        """The session's head, and its entries as they are, each with the callers' key for it (see `Legacy.names`)."""
+        outer = self._outer
+        named = [
+            (outer.get(entry.key if entry.recovers is None else entry.recovers), entry)
+            for entry in self._session.entries
+        ]
+        return self._session.head(), named
 
     # ------------------------------------------------------------ from the loop
 
@@ -225,21 +231,21 @@ class Runner:
                     told.append(output)
                     self.stop()
                 case news.Moved(key=inner):
-                    told.append(replace(output, key=self._outer[inner]))
+                    told.append(_under(self._outer[inner], output))
                 case news.Granted(key=inner):
                     self._held.add(self._outer[inner])
-                    told.append(replace(output, key=self._outer[inner]))
+                    told.append(_under(self._outer[inner], output))
                 case news.Lost(key=inner):
                     key = self._over(inner)
                     self._lost.add(key)
                     deadly |= key in self._deadly
-                    told.append(replace(output, key=key))
+                    told.append(_under(key, output))
                 case news.Failed(key=inner) | news.GivenBack(key=inner) | news.Withdrawn(key=inner):
                     if inner in self._outer:
                         key = self._over(inner)
                         if key not in self._lost:
                             self._forget(key, inner)
-                        told.append(replace(output, key=key))
+                        told.append(_under(key, output))
         for key in self._held:
             self._cells[self._slots[key]] = self._session.proof
         self._transport.arm(self._session.next_at())
@@ -261,3 +267,8 @@ class Runner:
         self._slots.pop(key, None)
         self._deadly.discard(key)
         self._lost.discard(key)
+
+
+def _under(key: int, told: _OfOne) -> _OfOne:
+    """The news, under the callers' key; it is the session's own as a rule."""
+    return told if told.key == key else replace(told, key=key)

@@ -25,7 +25,7 @@ Not thread-safe; `tsclient.runner` calls it from one event loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
@@ -110,10 +110,18 @@ class Session:
 
     # ------------------------------------------------------------ from one process to another
 
+    @property
+    def entries(self) -> Collection[Entry]:
+        """All acquires and turns, as they are on the present stream."""
+        return self._entries.values()
+
+    def head(self) -> Saved:
+        """As `save`, without the entries."""
+        return Saved(self._id, self._secret, self._ttl, self._last_key, self._last_sequence)
+
     def save(self) -> Saved:
         """What another process needs in order to go on with this session."""
-        entries = tuple(replace(entry.off_stream(), not_before=0.0) for entry in self._entries.values())
-        return Saved(self._id, self._secret, self._ttl, self._last_key, self._last_sequence, entries)
+        return replace(self.head(), entries=tuple(entry.saved() for entry in self.entries))
 
     def go_on(self, saved: Saved, proof: float) -> None:
         """Go on with another's session, before anything else is done with this one.
@@ -242,7 +250,7 @@ class Session:
             case "switching":
                 self._tell(event.switching.sequence, messages.switching(event.switching))
             case "granted":
-                self._on_granted(event.granted)
+                self._on_granted(now, event.granted)
             case "refused":
                 self._on_refused(now, event.refused)
             case "yielded":
@@ -298,11 +306,20 @@ class Session:
         self._ttl = beat.ttl_ms / 1000 or self._ttl
         self._proof = max(self._proof, sent + self._ttl * (1 - RATE_MARGIN))
 
-    def _on_granted(self, granted: coordinator_pb2.Granted) -> None:
+    def _on_granted(self, now: float, granted: coordinator_pb2.Granted) -> None:
         entry = self._by_sequence(granted.sequence)
         if entry is None or entry.stage is not Stage.WAITING:
             return  # cancelled meanwhile, or told again after a resume
-        self._put(replace(entry, stage=Stage.UNPROVEN, grants=messages.grants(granted)))
+        if now < self._proof:
+            self._hold(replace(entry, stage=Stage.HELD, grants=messages.grants(granted)))
+        else:
+            self._put(replace(entry, stage=Stage.UNPROVEN, grants=messages.grants(granted)))
+
+    def _hold(self, held: Entry) -> None:
+        """It is granted, and the lease is proved."""
+        self._put(held)
+        if held.recovers is None:
+            self._out.append(Granted(held.key, held.grants))
 
     def _on_refused(self, now: float, refused: coordinator_pb2.Refused) -> None:
         entry = self._by_sequence(refused.sequence)
@@ -455,9 +472,7 @@ class Session:
                     self._last_sequence += 1
                     self._put(replace(entry, stage=Stage.WAITING, sequence=self._last_sequence))
                 case Stage.UNPROVEN if now < self._proof:
-                    self._put(replace(entry, stage=Stage.HELD))
-                    if entry.recovers is None:
-                        self._out.append(Granted(entry.key, entry.grants))
+                    self._hold(replace(entry, stage=Stage.HELD))
         if self._ready and not self._closing and not self._asleep:
             for entry in list(self._entries.values()):
                 if entry.stage in _ASKING and not entry.sent and entry.not_before <= now:

@@ -28,11 +28,11 @@ WHY_WAIT = 1.0  # s that a check which finds the turn over waits to be told why
 class Ending:
     """How a turn ended: set by any thread, the first time counts, and no lock that an interrupt could leave."""
 
-    __slots__ = ("_errors", "_told")
+    __slots__ = ("_errors", "_waiting")
 
     def __init__(self) -> None:
         self._errors: list[TimesliceError] = []
-        self._told = threading.Event()
+        self._waiting: list[threading.Event] = []  # a turn seldom has anybody who waits for its end
 
     @property
     def error(self) -> TimesliceError | None:
@@ -41,11 +41,16 @@ class Ending:
 
     def set(self, error: TimesliceError) -> None:
         self._errors.append(error)  # atomic, and what was there before stays first
-        self._told.set()
+        for told in tuple(self._waiting):
+            told.set()
 
     def wait(self, timeout: float) -> None:
         """Wait until it is set."""
-        self._told.wait(timeout)
+        told = threading.Event()
+        self._waiting.append(told)
+        if not self._errors:  # read after the append: whoever sets it from now on sees that there is one who waits
+            told.wait(timeout)
+        self._waiting.remove(told)
 
 
 class AnyTurn:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from opentelemetry import propagate
+from opentelemetry import propagate, trace
 
 from coordinator.apply.engine import Applied, Engine
 from coordinator.decide import Decision, GroupView, commands
@@ -128,6 +128,8 @@ async def _cleared(engine: Engine, party: Party) -> bool:
 
 def _current_traceparent() -> str:
     """Of the call in hand, where it is traced: so that a switch is seen in the trace of who asked for it."""
+    if trace.get_current_span() is trace.INVALID_SPAN:
+        return ""
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier.get("traceparent", "")

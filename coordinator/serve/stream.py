@@ -205,6 +205,8 @@ class SessionStream:
             if party.granted_at_once:
                 for event in party.look(self._engine.picture, self._engine.clock()):
                     await self._outbox.tell(event)
+                if not party.over:
+                    return  # nothing more is to be told until something changes
             self._wake.set()
 
     async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
@@ -282,25 +284,25 @@ class SessionStream:
     def _in_order(self, sequence: int, request: Coroutine[Any, Any, None]) -> None:
         """Carry out a request after the earlier ones of the same acquire."""
         before = self._last.get(sequence)
-        task = self._spawn(request if before is None else _after(before, request), f"acquire {sequence}")
-        self._last[sequence] = task
+        ordered = request if before is None else _after(before, request)
+        self._last[sequence] = self._spawn(ordered, "acquire", sequence)
 
-        def ended(_task: asyncio.Task[None]) -> None:
-            if self._last.get(sequence) is task:
+    def _spawn(self, request: Coroutine[Any, Any, None], what: str, sequence: int = 0) -> asyncio.Task[None]:
+        name = f"{what} {sequence or ''} of session {self._live.session}"
+        return self._services.registry.spawn(self._carry_out(request, sequence), name)
+
+    async def _carry_out(self, request: Coroutine[Any, Any, None], sequence: int) -> None:
+        """A client that waits for what fails has to be told: the stream ends with it."""
+        try:
+            await request
+        except (Refusal, LedgerError, EngineError, EtcdError) as error:
+            self.end(error)
+        except Exception as error:
+            self.end(error)
+            raise
+        finally:
+            if sequence and self._last.get(sequence) is asyncio.current_task():
                 del self._last[sequence]
-
-        task.add_done_callback(ended)
-
-    def _spawn(self, request: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
-        async def carry_out() -> None:
-            try:
-                await request
-            except (Refusal, LedgerError, EngineError, EtcdError) as error:
-                self.end(error)
-
-        task = self._services.registry.spawn(carry_out(), f"{what} of session {self._live.session}")
-        task.add_done_callback(self._failed)
-        return task
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -410,14 +412,9 @@ class SessionStream:
         self._unlisten.clear()
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._failed(worker)
         if not worker.cancelled():
-            self.end(None)
-
-    def _failed(self, task: asyncio.Task[None]) -> None:
-        """A client that waits for what has failed has to be told."""
-        if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self.end(error)
+            error = worker.exception()
+            self.end(error if isinstance(error, Exception) else None)
 
 
 async def _after(before: asyncio.Task[None], request: Coroutine[Any, Any, None]) -> None:

@@ -24,6 +24,7 @@ GROUPS_MAX = 16
 """Groups of one acquire: their tickets are made in one transaction, which takes 128 operations."""
 
 TRACEPARENT_MAX = 128
+_IF_HELD = frozenset(coordinator_pb2.IfHeld.values())
 SECONDS_MAX = 10 * 365 * 86_400
 
 
@@ -74,7 +75,7 @@ def acquire(request: coordinator_pb2.AcquireRequest) -> None:
         raise bad_request("An acquire of several groups has no priority: its place has to be the same in all.")
     if request.backend:
         raise Refusal("UNSUPPORTED", "This version takes the node's default backend: leave `backend` empty.")
-    if request.if_held not in coordinator_pb2.IfHeld.values():
+    if request.if_held not in _IF_HELD:
         raise bad_request(f"There is no if_held {request.if_held}.")
     if len(request.traceparent) > TRACEPARENT_MAX:
         raise bad_request(f"A traceparent has at most {TRACEPARENT_MAX} characters.")

@@ -10,10 +10,11 @@ from typing import cast
 import pytest
 
 from tsclient.deadlines import memory as deadlines_memory
-from tsclient.entry import Saved
+from tsclient.entry import Entry, Saved
 from tsclient.helper.main import Helper, _Client
 from tsclient.helper.notes import PLACES, ROOM, Notes, memory
 from tsclient.helper.parent import Parent
+from tsclient.helper.wire import pack
 from tsclient.runner import Runner
 from tsclient.settings import Settings
 
@@ -73,8 +74,8 @@ class Ending:
     def stop(self) -> None:
         pass
 
-    def save(self) -> tuple[Saved, dict[int, int]]:
-        return Saved("s", "secret", 10.0, 1, 1, ()), {}
+    def save(self) -> tuple[Saved, list[tuple[int | None, Entry]]]:
+        return Saved("s", "secret", 10.0, 1, 1), []
 
 
 class Caller:
@@ -90,7 +91,7 @@ async def test_who_has_left_writes_no_more_over_the_notes_of_whoever_has_its_pla
         helper = Helper(ours, deadlines_memory(), notes, cast(Parent, Caller()))
         left = _Client(1, Settings(("127.0.0.1:1",), "a"), None, 0, stamp=6, runner=cast(Runner, Ending()))
         helper._clients[1] = left
-        helper._take(["leave", 1])
+        helper._take(pack(["leave", 1]))
         notes.write(0, 1, b"another's")
         helper._tell(left, [])
     assert notes.read(0) == [(1, b"another's")]

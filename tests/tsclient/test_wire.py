@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tsclient import entry, errors, news, orders, progress, settings, want
-from tsclient.helper.wire import pack, unpack
+from tsclient.helper.wire import pack, split, unpack
 
 WANT = want.Want("job", ("g", "h"), 3)
 GRANT = news.Grant("g", 2**62, restored=True, lost=1)
@@ -38,6 +38,12 @@ ENTRY = entry.Entry(7, WANT, entry.Stage.YIELDING, 9, grants=(GRANT,), returned=
 )
 def test_a_record_comes_out_as_it_went_in(record: object) -> None:
     assert unpack(pack(["news", 1, [record], record])) == ["news", 1, [record], record]
+
+
+def test_what_was_packed_before_goes_behind_a_message_unread() -> None:
+    kept = (pack([None, ENTRY]), pack(want.Want("a\nb", ("g",))))
+    message, *behind = split(pack(["entry", 1], *kept))
+    assert (unpack(message), tuple(behind)) == (["entry", 1], kept)
 
 
 def test_an_error_comes_out_with_all_that_it_says() -> None:

@@ -20,15 +20,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tsclient import deadlines, forks
 from tsclient.deadlines import Deadlines
-from tsclient.entry import Entry, Saved
 from tsclient.errors import HelperFailed
 from tsclient.helper import notes
 from tsclient.helper.notes import Notes
-from tsclient.helper.wire import PACKET_MAX, pack, unpack
+from tsclient.helper.wire import PACKET_MAX, pack, split, unpack
 from tsclient.news import Ended, News
 from tsclient.orders import Order
 from tsclient.settings import Settings
@@ -53,6 +51,7 @@ class _Session:
     Attributes:
         place: of the helper's notes on it; None: all are taken.
         stamp: of what is known here.
+        head, entries: the session and its entries by key, as its helper has packed them: for another one to unpack.
     """
 
     number: int
@@ -61,8 +60,8 @@ class _Session:
     take: Callable[[Sequence[News]], None]
     standing: Callable[[], Sequence[Order]]
     stamp: int = 0
-    head: Saved | None = None
-    entries: dict[int, tuple[int | None, Entry]] = field(default_factory=dict)
+    head: bytes = b""
+    entries: dict[int, bytes] = field(default_factory=dict)
 
 
 class Hub:
@@ -178,10 +177,11 @@ class Hub:
 
     def _open(self, session: _Session) -> None:
         """Tell the helper of a session: a new one, or all that is known of it. The lock is held."""
-        orders = session.standing() if session.head is not None else ()
-        self._send(pack(["open", session.number, session.settings, session.head, session.place, session.stamp]))
-        for name, entry in list(session.entries.values()):
-            self._send(pack(["entry", session.number, name, entry]))
+        orders = session.standing() if session.head else ()
+        kept = (session.head,) if session.head else ()
+        self._send(pack(["open", session.number, session.settings, session.place, session.stamp], *kept))
+        for entry in list(session.entries.values()):
+            self._send(pack(["entry", session.number], entry))
         for order in orders:
             self._send(pack(["order", session.number, order]))
         self._send(pack(["start", session.number]))
@@ -234,7 +234,7 @@ class Hub:
                 packet = b""
             if not packet:
                 break
-            heard = self._take(unpack(packet)) or heard
+            heard = self._take(*split(packet)) or heard
         ours.close()
         status = _reap(helper)
         self._ended(heard=heard, status=status, lived=time.monotonic() - began)
@@ -257,15 +257,14 @@ class Hub:
             _log.debug("the helper is gone: %s", error)
             self._late.clear()
 
-    def _take(self, message: Any) -> bool:
+    def _take(self, message: bytes, *kept: bytes) -> bool:
         """One message; whether it shows a helper that works."""
-        match message:
-            case ["news", int(number), int(stamp), news, Saved() as head, put, gone]:
+        match unpack(message):
+            case ["news", int(number), int(stamp), news, put, gone]:
                 session = self._sessions.get(number)
                 if session is not None:
-                    session.stamp, session.head = stamp, head
-                    for name, entry in put:
-                        session.entries[entry.key] = (name, entry)
+                    session.stamp, session.head, *entries = stamp, *kept
+                    session.entries.update(zip(put, entries, strict=True))
                     for key in gone:
                         session.entries.pop(key, None)
                     if news:
@@ -277,15 +276,15 @@ class Hub:
             case ["crash", str(why)]:
                 self._why = why
                 return False
-            case _:
-                raise AssertionError(f"no message of a helper: {message}")
+            case other:
+                raise AssertionError(f"no message of a helper: {other}")
 
     def _read_notes(self, session: _Session) -> None:
         """What a helper that is dead has not said of it. The newest counts: it says all that those before it did."""
         for stamp, note in sorted(self._notes.read(session.place)) if session.place is not None else ():
-            message = unpack(note)
-            if message[1] == session.number and stamp > session.stamp:
-                self._take(message)
+            message, *kept = split(note)
+            if unpack(message)[1] == session.number and stamp > session.stamp:
+                self._take(message, *kept)
 
     def _ended(self, *, heard: bool, status: int | None, lived: float) -> None:
         """The helper has closed its socket: start another if anybody needs one."""

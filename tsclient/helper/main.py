@@ -23,7 +23,7 @@ from tsclient import deadlines
 from tsclient.entry import Entry, Saved
 from tsclient.helper.notes import Notes
 from tsclient.helper.parent import Parent
-from tsclient.helper.wire import PACKET_MAX, pack, unpack
+from tsclient.helper.wire import PACKET_MAX, pack, split, unpack
 from tsclient.identity import process
 from tsclient.news import News
 from tsclient.orders import Order
@@ -56,6 +56,15 @@ def main(socket_fd: int, memory_fd: int, notes_fd: int, parent_pid: int) -> None
             os._exit(status)  # gRPC's threads are not waited for
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """An entry, the callers' key for it, and both as they are said."""
+
+    entry: Entry
+    name: int | None
+    packet: bytes
+
+
 @dataclass(slots=True)
 class _Client:
     """One session of the parent.
@@ -63,7 +72,8 @@ class _Client:
     Attributes:
         place: of its notes; None: it has none, and everything is said.
         stamp: of the newest state that was said or noted.
-        told: the entries as they were last said, with their names.
+        told: the entries as they were last said.
+        packed_head, packed: what there is now, so that what has not changed is not packed anew.
         noted: what is not said of them is noted.
     """
 
@@ -76,8 +86,10 @@ class _Client:
     names: dict[int, int] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     runner: Runner | None = None
+    packed_head: tuple[Saved, bytes] | None = None
     told_head: Saved | None = None
-    told: dict[int, tuple[Entry, int]] = field(default_factory=dict)
+    told: dict[int, bytes] = field(default_factory=dict)
+    packed: dict[int, _Packed] = field(default_factory=dict)
     noted: bool = False
 
 
@@ -144,18 +156,21 @@ class Helper:
                 # Closed without its end: by an exec, or by an exit whose news is about to come by the pidfd.
                 self._gone.set()
                 return
-            self._take(unpack(packet))
+            self._take(*split(packet))
 
-    def _take(self, message: Any) -> None:
-        match message:
-            case ["open", int(number), Settings() as settings, head, place, int(stamp)]:
+    def _take(self, message: bytes, *kept: bytes) -> None:
+        match unpack(message):
+            case ["open", int(number), Settings() as settings, place, int(stamp)]:
+                head = unpack(kept[0]) if kept else None
                 self._clients[number] = _Client(number, settings, head, place, stamp)
                 self._rest_if_idle()
             case [_, int(number), *_] if number not in self._clients:
                 pass  # it has left
-            case ["entry", int(number), name, Entry() as entry]:
+            case ["entry", int(number)]:
                 client = self._clients[number]
+                name, entry = unpack(kept[0])
                 client.entries.append(entry)
+                client.told[entry.key] = kept[0]
                 if name is not None:
                     client.names[entry.key] = name
             case ["order", int(number), order]:
@@ -172,15 +187,14 @@ class Helper:
                 if left.runner is not None:
                     left.runner.stop()
                 self._rest_if_idle()
-            case _:
-                raise AssertionError(f"no message of the parent: {message}")
+            case other:
+                raise AssertionError(f"no message of the parent: {other}")
 
     def _start(self, client: _Client) -> None:
         legacy = None
         if client.head is not None:
             saved = replace(client.head, entries=tuple(client.entries))
             legacy = Legacy(saved, client.names, client.orders)
-            client.told = {one.key: (one, client.names.get(one.key, 0)) for one in client.entries}
         client.runner = Runner(
             client.settings,
             self._process,
@@ -217,18 +231,20 @@ class Helper:
         Without news nobody has to wake up, and a note will do; it says again what the one before did.
         """
         assert client.runner is not None
-        saved, names = client.runner.save()
-        now = {one.key: (one, names.get(one.key, 0)) for one in saved.entries}
-        put = [[name or None, one] for key, (one, name) in now.items() if client.told.get(key) != (one, name)]
-        gone = [key for key in client.told if key not in now]
-        head = replace(saved, entries=())
+        head, entries = client.runner.save()
+        client.packed = packed = {entry.key: _packed(client, name, entry) for name, entry in entries}
+        put = [key for key, one in packed.items() if client.told.get(key) != one.packet]
+        gone = [key for key in client.told if key not in packed]
         if not (news or put or gone or client.noted or head != client.told_head):
             return
         client.stamp += 1
-        packet = pack(["news", client.number, client.stamp, list(news), head, put, gone])
+        if client.packed_head is None or client.packed_head[0] != head:
+            client.packed_head = (head, pack(head))
+        kept = [client.packed_head[1], *(packed[key].packet for key in put)]
+        packet = pack(["news", client.number, client.stamp, news, put, gone], *kept)
         client.noted = not news and self._note(client, packet)
         if not client.noted:
-            client.told, client.told_head = now, head
+            client.told, client.told_head = {key: one.packet for key, one in packed.items()}, head
             self._send(packet)
 
     def _note(self, client: _Client, packet: bytes) -> bool:
@@ -253,6 +269,13 @@ class Helper:
         if self._held_up:
             asyncio.get_running_loop().remove_writer(self._socket)
             self._held_up = False
+
+
+def _packed(client: _Client, name: int | None, entry: Entry) -> _Packed:
+    known = client.packed.get(entry.key)
+    if known is not None and known.entry is entry and known.name == name:
+        return known
+    return _Packed(entry, name, pack([name, entry.saved()]))
 
 
 class _ToParent(logging.Handler):

@@ -19,6 +19,7 @@ from tsclient import entry, errors, news, orders, progress, settings, want
 
 PACKET_MAX = 1 << 20  # bytes; the kernel's own bound on what is sent is below it
 
+_BETWEEN = b"\n"  # the encoder makes none
 _TAG = ""  # no dictionary that is sent has a list under this name
 
 _RECORDS: tuple[type[Any], ...] = (
@@ -30,14 +31,19 @@ _RECORDS: tuple[type[Any], ...] = (
 )  # fmt: skip
 
 
-def pack(message: object) -> bytes:
-    """One message. Tuples come out as lists, but within records."""
-    return _encode(message).encode()
+def pack(message: object, *kept: bytes) -> bytes:
+    """One message, and behind it what was packed before. Tuples come out as lists, but within records."""
+    return _BETWEEN.join((_encode(message).encode(), *kept))
 
 
 def unpack(packet: bytes) -> Any:
-    """What `pack` was given."""
+    """The message that `pack` was given."""
     return _decode(packet.decode())
+
+
+def split(packet: bytes) -> list[bytes]:
+    """A packet's parts: its message, and what was packed before."""
+    return packet.split(_BETWEEN)
 
 
 def _fields(kind: type[Any]) -> Callable[[Any], list[object]]:
