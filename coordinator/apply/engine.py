@@ -224,6 +224,8 @@ class Engine:
                 # A line costs as much as a tenth of a turn: first who asked has the answer on its way.
                 asyncio.get_running_loop().call_soon(_written, view.name, decision.why, result.revision)
             return result.revision
+        groups = ", ".join(view.name for view, _ in decisions)
+        log.info("A decision lost a guard: something has changed since it was made.", extra={"group": groups})
         await self._reached(result.revision, deadline)
         return None
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import ledger.view
+from bench.fleet import LOST
 from coordinator.apply.engine import Applied, Engine
 from coordinator.apply.errors import Conflict
 from coordinator.apply.hedge import rank
@@ -369,8 +371,11 @@ async def test_nothing_is_kept_of_groups_that_are_gone_or_never_were(
     assert (engine._workers, engine._floors, dict(engine.picture._claim_nodes)) == ({}, {}, {})
 
 
-async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World) -> None:
-    """Each time that it is asked, another writer changes the turn before it is written."""
+async def test_a_command_that_loses_every_guard_ends_as_a_conflict(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each time that it is asked, another writer changes the turn before it is written. The log has a line for each."""
+    caplog.set_level(logging.INFO)
     engine, client = await world.replica("r0"), await world.client()
     await world.group()
     await until(engine, lambda view: view.turn is not None)
@@ -396,6 +401,7 @@ async def test_a_command_that_loses_every_guard_ends_as_a_conflict(world: World)
     with pytest.raises(Conflict):
         await engine.command("g", lambda view: Decision("x", replace(turn(view), paused=True)), within=5.0)
     assert lost == 3
+    assert caplog.text.count(LOST) == 3
 
 
 def fire(timer: asyncio.TimerHandle) -> None:
