@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,16 @@ def test_there_is_an_example_for_threads_and_one_for_asyncio() -> None:
     assert all(example.count("\n") <= 15 for example in EXAMPLES)
 
 
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(group="trainers") as running:
+        yield running
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=["blocking", "asyncio"])
-def test_the_example_runs_as_it_is(tmp_path: Path, example: str) -> None:
-    with World(group="trainers", folder=tmp_path) as world:
-        environment = {**os.environ, "TIMESLICE_ENDPOINTS": world.endpoints[0], "TIMESLICE_JOB_ID": "example"}
-        done = subprocess.run(
-            [sys.executable, "-c", example], env=environment, capture_output=True, text=True, timeout=60
-        )
+def test_the_example_runs_as_it_is(world: World, example: str) -> None:
+    environment = {**os.environ, "TIMESLICE_ENDPOINTS": world.endpoints[0], "TIMESLICE_JOB_ID": "example"}
+    done = subprocess.run([sys.executable, "-c", example], env=environment, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0, done.stderr
     tokens = [int(token) for token in re.findall(r"^step \d token (\d+) waited [\d.]+ s$", done.stdout, re.MULTILINE)]

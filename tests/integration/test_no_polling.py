@@ -21,8 +21,8 @@ from tsclient.identity import this_process
 WAITERS = 100
 TTL = 9.0
 BEAT = TTL / 3
-BEATS = 10  # of each session in the time that is looked at
-OTHERS = 60  # the most keepalives of two replicas and an agent in that time
+BEATS = 5  # of each session in the time that is looked at
+OTHERS = 30  # the most keepalives of two replicas and an agent in that time
 WITHIN = 60.0
 
 
