@@ -28,7 +28,7 @@ class Costs:
         beat_replica, beat_etcd: for one heartbeat of a session.
         hand_off: seconds of a hand-off in a system that does nothing else.
         waiter_bytes: of a replica's memory, for each session that waits.
-        writes: transactions of one hand-off, the ticket's among them.
+        writes: revisions of one hand-off, the ticket's among them; several transactions may share one.
     """
 
     replica: float
