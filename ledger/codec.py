@@ -25,22 +25,31 @@ R = TypeVar("R")
 VERSION = 1
 """The newest form of the records that this program reads and writes."""
 
-_Encode = Callable[[Any], Any]
+_Encode = Callable[[Any], dict[str, Any]]
 _Decode = Callable[[Any], Any]
+
+_dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_load = json.JSONDecoder().decode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    json_name: str
-    default: Any
-    encode: _Encode
-    decode: _Decode
+class _Form:
+    """One type's values in JSON: expressions of ``v``.
+
+    Attributes:
+        said: what is written for a value.
+        heard: the value that was written. Raises ValueError, TypeError.
+        zero: what proto3 takes an absent field to be; the records' own defaults must agree (a test says so).
+    """
+
+    said: str
+    heard: str
+    zero: Any
 
 
 def encode(record: Any) -> bytes:
     """The JSON form of ``record``, as it is kept in etcd. Records that stand alone begin with their version."""
-    return json.dumps(_to_json(record), separators=(",", ":"), ensure_ascii=False).encode()
+    return _dump(_coder(type(record))[0](record)).encode()
 
 
 def decode(cls: type[R], value: bytes) -> R:
@@ -52,7 +61,7 @@ def decode(cls: type[R], value: bytes) -> R:
     """
     name = cls.__name__
     try:
-        data = json.loads(value)
+        data = _load(value.decode())
     except (ValueError, RecursionError) as error:
         raise RecordMalformed(name, f"it is no JSON ({error})") from error
     if not isinstance(data, dict):
@@ -66,109 +75,81 @@ def decode(cls: type[R], value: bytes) -> R:
     if version < 1:
         raise RecordMalformed(name, "it has no version")
     try:
-        return typing.cast(R, _from_json(cls, data))
+        return typing.cast(R, _coder(cls)[1](data))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RecordMalformed(name, str(error) or type(error).__name__) from error
 
 
-def _to_json(record: Any) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for field in _fields(type(record)):
-        value = getattr(record, field.name)
-        if value is None or (value == field.default and field.name != "version"):
-            continue
-        out[field.json_name] = field.encode(value)
-    return out
+_known: dict[type[Any], tuple[_Encode, _Decode]] = {}
 
 
-def _from_json(cls: type[Any], data: Any) -> Any:
-    if not isinstance(data, dict):
-        raise ValueError(f"a {cls.__name__} in it is no JSON object")
-    values: dict[str, Any] = {}
-    for field in _fields(cls):
-        raw = data.get(field.json_name)
-        if raw is not None:
-            values[field.name] = field.decode(raw)
-    return cls(**values)
+def _coder(cls: type[Any]) -> tuple[_Encode, _Decode]:
+    """How a record of this class becomes JSON's values, and back.
 
-
-def _fields(cls: type[Any]) -> tuple[_Field, ...]:
+    Both are written out and compiled once, field by field, as `dataclasses` does with ``__init__``: a record is coded
+    a few times in a turn, each time by code that the processor has forgotten since, so that calls count.
+    """
     known = _known.get(cls)
     if known is not None:
         return known
     hints = typing.get_type_hints(cls)
-    out = []
+    names: dict[str, Any] = {"cls": cls, "bad": _bad}
+    said, heard = [], []
     for field in dataclasses.fields(cls):
-        code = _coder(hints[field.name])
+        form = _form(hints[field.name], names)
         head, *rest = field.name.split("_")
-        json_name = head + "".join(part.capitalize() for part in rest)
-        zero = _zero(hints[field.name])
-        out.append(_Field(field.name, json_name, zero, *code))
-    return _known.setdefault(cls, tuple(out))
+        name = head + "".join(part.capitalize() for part in rest)
+        zero = _named(names, form.zero)
+        differs = "True" if field.name == "version" else f"v is not {zero}" if _is_one(form.zero) else "v"
+        said.append(f"    v = record.{field.name}\n    if {differs}: out[{name!r}] = {form.said}\n")
+        heard.append(f"        {zero} if (v := get({name!r})) is None else {form.heard},\n")
+    source = (
+        f"def encode(record):\n    out = {{}}\n{''.join(said)}    return out\n"
+        f"def decode(data):\n    if type(data) is not dict: bad(data, 'record of class {cls.__name__}')\n"
+        f"    get = data.get\n    return cls(\n{''.join(heard)}    )\n"
+    )
+    exec(compile(source, f"<the JSON form of {cls.__name__}>", "exec"), names)
+    return _known.setdefault(cls, (names["encode"], names["decode"]))
 
 
-_known: dict[type[Any], tuple[_Field, ...]] = {}
-
-
-def _zero(hint: Any) -> Any:
-    """What proto3 takes an absent field to be: the records' own defaults must agree (a test says so)."""
-    if hint is int:
-        return 0
+def _form(hint: Any, names: dict[str, Any]) -> _Form:
+    """Of one type. What its expressions refer to is put into ``names``."""
     if hint is bool:
-        return False
-    if hint is str:
-        return ""
-    if typing.get_origin(hint) is tuple:
-        return ()
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return next(iter(hint))
-    return None
-
-
-def _coder(hint: Any) -> tuple[_Encode, _Decode]:
-    if hint is bool:
-        return _same, _bool
+        return _Form("v", "v if v is True or v is False else bad(v, 'boolean')", False)
     if hint is int:
-        return str, _int
+        return _Form("str(v)", "int(v) if type(v) is str or type(v) is int else bad(v, 'integer')", 0)
     if hint is str:
-        return _same, _str
+        return _Form("v", "v if type(v) is str else bad(v, 'string')", "")
     origin = typing.get_origin(hint)
     if origin is tuple:
-        encode_one, decode_one = _coder(typing.get_args(hint)[0])
-
-        def decode_all(raw: Any) -> tuple[Any, ...]:
-            if not isinstance(raw, list):
-                raise ValueError("a list in it is none")
-            return tuple(decode_one(one) for one in raw)
-
-        return lambda values: [encode_one(one) for one in values], decode_all
+        one = _form(typing.get_args(hint)[0], names)
+        return _Form(
+            f"[{one.said} for v in v]", f"tuple([{one.heard} for v in v]) if type(v) is list else bad(v, 'list')", ()
+        )
     if origin is types.UnionType or origin is typing.Union:
         (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
-        return _coder(inner)
+        return dataclasses.replace(_form(inner, names), zero=None)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return lambda value: value.value, hint
+        members = _named(names, {member.value: member for member in hint})
+        # By the enum itself where there is none, for the error that it raises.
+        return _Form("v._value_", f"{members}.get(v) or {_named(names, hint)}(v)", next(iter(hint)))
     if dataclasses.is_dataclass(hint):
-        return _to_json, lambda raw: _from_json(typing.cast(type[Any], hint), raw)
+        encode_one, decode_one = _coder(typing.cast(type[Any], hint))
+        return _Form(f"{_named(names, encode_one)}(v)", f"{_named(names, decode_one)}(v)", None)
     raise TypeError(f"no JSON form for {hint!r}")
 
 
-def _same(value: Any) -> Any:
-    return value
+def _is_one(zero: Any) -> bool:
+    """Whether nothing but this very value is false, so to speak: None, or the first member of an enum."""
+    return zero is None or isinstance(zero, Enum)
 
 
-def _bool(raw: Any) -> bool:
-    if not isinstance(raw, bool):
-        raise ValueError(f"{raw!r} is no boolean")
-    return raw
+def _named(names: dict[str, Any], value: Any) -> str:
+    """A name in ``names`` for this value."""
+    name = f"_{len(names)}"
+    names[name] = value
+    return name
 
 
-def _int(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise ValueError(f"{raw!r} is no integer")
-    return int(raw)
-
-
-def _str(raw: Any) -> str:
-    if not isinstance(raw, str):
-        raise ValueError(f"{raw!r} is no string")
-    return raw
+def _bad(value: Any, wanted: str) -> typing.NoReturn:
+    raise ValueError(f"{value!r} is no {wanted}")
