@@ -71,7 +71,7 @@ class Workers:
         self._tell(f"attach {_REAL_BYTES} {rhythm.bytes}")
 
     def kernel(self, ms: float) -> None:
-        """One kernel on all devices of all nodes, side by side."""
+        """One kernel on all devices of all nodes, side by side; returns when the one before has ended."""
         self._tell(f"touch {ms}")
 
     def intact(self) -> bool:

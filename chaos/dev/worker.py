@@ -4,6 +4,9 @@
 One command a line on its standard input, a JSON object a line in answer: ``{"kernels": N, "intact": true}``. It
 knows nothing of turns: while it is locked or parked its calls simply do not return. It ends when its input ends, or
 when the devices are gone.
+
+``touch MS`` is answered when the kernel before it has ended: like a program that trains, a job is one kernel ahead of
+its devices, which then need not wait for it. ``state`` is answered when all have.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 import json
 import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nodeagent.backends.sim.workload import SimulatedWorkload
+
+_AHEAD = 1
 
 
 class Worker:
@@ -22,7 +26,7 @@ class Worker:
 
     def __init__(self, socket: Path, devices: list[str]) -> None:
         self._on = {device: SimulatedWorkload(socket) for device in devices}
-        self._threads = ThreadPoolExecutor(len(devices))
+        self._ahead = 0
 
     def attach(self, size: int, nominal: int) -> None:
         """Put ``size`` real bytes on each device; they count for ``nominal``."""
@@ -31,11 +35,14 @@ class Worker:
 
     def touch(self, ms: float) -> None:
         """One kernel on every device, side by side."""
-        for done in [self._threads.submit(workload.touch, device, ms) for device, workload in self._on.items()]:
-            done.result()
+        for device, workload in self._on.items():
+            workload.launch(device, ms)
+        self._ahead += 1
+        self._wait(_AHEAD)
 
     def state(self) -> dict[str, object]:
         """How far it is, and whether all bytes are what they must be."""
+        self._wait(0)
         kernels = 0
         intact = True
         for device, workload in self._on.items():
@@ -43,6 +50,13 @@ class Worker:
             kernels = found.kernels
             intact = intact and found == workload.expected(device)
         return {"kernels": kernels, "intact": intact}
+
+    def _wait(self, ahead: int) -> None:
+        """Until no more kernels than ``ahead`` are in hand."""
+        while self._ahead > ahead:
+            for workload in self._on.values():
+                workload.wait()
+            self._ahead -= 1
 
 
 def main() -> None:

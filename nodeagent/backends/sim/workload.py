@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +56,8 @@ class Touched:
 
 
 class SimulatedWorkload:
-    """This process's memory and kernels on the simulated devices. One call at a time.
+    """This process's memory and kernels on the simulated devices. One call at a time, but for kernels that are
+    launched ahead: a device runs them one after the other.
 
     Calls block while the process is locked or parked, as CUDA's do; there is no time limit unless one is
     given.
@@ -67,6 +69,7 @@ class SimulatedWorkload:
         self._client = LineClient(path, timeout)
         self._mirror: dict[str, bytearray] = {}
         self._kernels: dict[str, int] = {}
+        self._launched: deque[str] = deque()
 
     def attach(self, device: str, data: bytes, *, nominal: int = 0) -> None:
         """Put ``data`` on the device. It counts for ``nominal`` bytes; 0: for its own."""
@@ -75,7 +78,18 @@ class SimulatedWorkload:
 
     def touch(self, device: str, ms: float) -> Touched:
         """Run a kernel of ``ms`` milliseconds that depends on, and changes, what is there."""
-        done = Touched(**self._call(op="touch", device=device, ms=ms))
+        self.launch(device, ms)
+        return self.wait()
+
+    def launch(self, device: str, ms: float) -> None:
+        """Ask for a kernel, and do not wait for its end: `wait` does, for the oldest of them."""
+        self._client.send({"op": "touch", "device": device, "ms": ms})
+        self._launched.append(device)
+
+    def wait(self) -> Touched:
+        """Wait for the end of the kernel that was launched first. Before any other call, all must have ended."""
+        device = self._launched.popleft()
+        done = Touched(**self._answer())
         mutate(self._mirror[device], self._kernels[device])
         self._kernels[device] += 1
         return done
@@ -105,6 +119,9 @@ class SimulatedWorkload:
 
     def _call(self, **request: Any) -> Any:
         self._client.send(request)
+        return self._answer()
+
+    def _answer(self) -> Any:
         answer = self._client.receive()
         if "error" in answer:
             raise SimulatedDeviceError(answer["error"])
