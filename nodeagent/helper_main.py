@@ -63,12 +63,9 @@ class Helper:
             case "devices":
                 return [[one.uuid, one.memory_bytes] for one in driver.devices()]
             case "look":
-                uses = driver.use(call["devices"]) if call["devices"] else ()
-                there = {one for use in uses if use.uuid in call["of"] for one in use.pids}
-                pids = sorted(there.union(call["pids"]))
-                states = [one and one.name for one in driver.states(pids)] if pids else []
-                accounts = [[one.uuid, one.used_bytes, one.total_bytes, list(one.pids)] for one in uses]
-                return [accounts, list(zip(pids, states, strict=True))]
+                seen = driver.look(call["devices"], call["of"], call["pids"])
+                accounts = [[one.uuid, one.used_bytes, one.total_bytes, list(one.pids)] for one in seen.use.values()]
+                return [accounts, [(pid, state and state.name) for pid, state in seen.states.items()]]
             case "check":
                 verdict = driver.check(pid)
                 return [verdict.refused, verdict.bytes]

@@ -12,8 +12,8 @@ import itertools
 import json
 import logging
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
+from subprocess import PIPE
 from typing import Any
 
 from nodeagent import procfs
@@ -21,7 +21,7 @@ from nodeagent.backends.driver import DriverError, NoContext, Progress
 from nodeagent.backends.drivers import DriverChoice
 
 _log = logging.getLogger(__name__)
-_LINE_LIMIT = 16 << 20
+_STDIN, _STDOUT = 0, 1
 LOOKER = 0
 """The helper of no process in particular: it asks what is on the devices."""
 
@@ -34,47 +34,49 @@ class HelperDied(DriverError):
     """The helper ended in the middle of a call. What the call has done is unknown."""
 
 
-class Helper:
-    """One helper process. Calls of one helper are made one after the other."""
+class Helper(asyncio.SubprocessProtocol):
+    """One helper process. Calls of one helper are made one after the other.
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None
-        self._process, self._calls = process, process.stdin
+    Its answers are taken where their bytes arrive: a task that reads them would be one more to be woken for each call.
+    """
+
+    def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Any], Progress | None]] = {}
-        self._reader = asyncio.create_task(self._read())
+        self._said = b""  # of a line that has not ended yet
+        self._silent = False
+        self._gone = asyncio.Event()
 
     @classmethod
     async def start(cls, choice: DriverChoice, lock_fds: Sequence[int]) -> Helper:
         command = [sys.executable, "-m", "nodeagent.helper_main", choice.name, choice.socket]
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, pass_fds=tuple(lock_fds), start_new_session=True, limit=_LINE_LIMIT
+        _, helper = await asyncio.get_running_loop().subprocess_exec(
+            cls, *command, stdin=PIPE, stdout=PIPE, stderr=None, pass_fds=tuple(lock_fds), start_new_session=True
         )
-        return cls(process)
+        return helper
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._process.get_pid() or 0
 
     @property
     def alive(self) -> bool:
-        return not self._reader.done()
+        return not self._silent
 
     async def call(
         self, name: str, pid: int, *, within: float, progress: Progress | None = None, **arguments: Any
     ) -> Any:
         """Make one driver call. Raises `DriverError`, of which `HelperTimedOut` and `HelperDied` end the helper."""
+        if self._silent:
+            raise HelperDied(name, pid, "its helper ended")
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (answer, progress)
         try:
             async with asyncio.timeout(within):
-                try:
-                    request = {"id": number, "call": name, "pid": pid, **arguments}
-                    self._calls.write((json.dumps(request) + "\n").encode())
-                    await self._calls.drain()
-                except ConnectionError:
-                    await self._reader  # which answers every waiting call with the end of the helper
+                request = {"id": number, "call": name, "pid": pid, **arguments}
+                # Who is gone does not read it, which its silence will tell.
+                self._calls.write((json.dumps(request) + "\n").encode())
                 return await answer
         except TimeoutError:
             await self.kill()
@@ -88,35 +90,52 @@ class Helper:
     async def close(self) -> None:
         """Let it end its call and exit: its pipe closes. Waits for that, however long the call lasts."""
         self._calls.close()
-        await self._process.wait()
-        await self._reader
+        await self._gone.wait()
 
     async def kill(self) -> None:
-        if self._process.returncode is None:
+        if self._process.get_returncode() is None:
             self._process.kill()
-        await self._process.wait()
-        await self._reader
+        await self._gone.wait()
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
+    # ------------------------------------------------------------------------------------ told by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._process = transport
+        calls = transport.get_pipe_transport(_STDIN)
+        assert isinstance(calls, asyncio.WriteTransport)
+        self._calls = calls
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        answer, progress = self._waiting.get(message["id"], (None, None))
+        if answer is None or answer.done():
+            return
+        if "progress" in message:
+            if progress is not None:
+                progress(*message["progress"])
+        elif "error" in message:
+            call, pid, why, final, no_context = message["error"]
+            kind = NoContext if no_context else DriverError
+            answer.set_exception(kind(call, pid, why, final=final))
+        else:
+            answer.set_result(message["ok"])
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd != _STDOUT:
+            return
         # A line without its end is what a helper was saying when it died.
-        while (line := await self._process.stdout.readline()).endswith(b"\n"):
-            message = json.loads(line)
-            answer, progress = self._waiting.get(message["id"], (None, None))
-            if answer is None or answer.done():
-                continue
-            if "progress" in message:
-                if progress is not None:
-                    progress(*message["progress"])
-            elif "error" in message:
-                call, pid, why, final, no_context = message["error"]
-                kind = NoContext if no_context else DriverError
-                answer.set_exception(kind(call, pid, why, final=final))
-            else:
-                answer.set_result(message["ok"])
+        self._silent = True
         for answer, _ in self._waiting.values():
             if not answer.done():
                 answer.set_exception(HelperDied("", 0, "its helper ended"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
 
 
 class HelperPool:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ledger.records import Outcome, Process, ProcessState
 from nodeagent import plan
@@ -19,8 +19,17 @@ from nodeagent.plan import Scene
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _CLEANUP = 10.0
 """Seconds for a step that takes back or ends what went wrong, whatever time is left."""
+
+
+async def side_by_side(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T]:
+    """Do all at once. What is alone, as on most nodes, needs no task of its own to be waited for."""
+    if len(work) == 1:
+        return [await work[0]]
+    return await asyncio.gather(*work)
 
 
 @dataclass(slots=True)
@@ -85,7 +94,7 @@ class Steps:
                 course.took_ms[found.process] = round((time.monotonic() - begun) * 1000)
                 self.moved.pop(found.process.pid, None)
 
-        await asyncio.gather(*map(one, targets))
+        await side_by_side([one(found) for found in targets])
         return failed
 
     async def _step(self, process: Process, step: str, within: float) -> None:
@@ -133,7 +142,7 @@ class Steps:
                 return True
             return False
 
-        killed = await asyncio.gather(*map(one, processes))
+        killed = await side_by_side([one(process) for process in processes])
         return tuple(process for process, was in zip(processes, killed, strict=True) if was)
 
     async def kill(self, course: Course, targets: Iterable[Found]) -> None:

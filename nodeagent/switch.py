@@ -23,7 +23,7 @@ from nodeagent.hostmemory import HostMemory
 from nodeagent.journal import CommitBegun, Journal
 from nodeagent.order import Answer, Order, Superseded
 from nodeagent.plan import Refusal, Scene
-from nodeagent.steps import Course, Steps
+from nodeagent.steps import Course, Steps, side_by_side
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Switch:
 
         # Saved already, and about to be: a locked process was checked before it was locked.
         out = [one for one in plan.outgoing(course.scene) if one.state is ProcessState.RUNNING]
-        await asyncio.gather(*map(one, out))
+        await side_by_side([one(found) for found in out])
         sizes = {process: verdict.bytes for process, verdict in course.verdicts.items()}
         course.scene = replace(course.scene, sizes=sizes)
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 from ledger import defaults
@@ -137,8 +137,9 @@ class Worker:
         self._newer.clear()
         self._in_hand = kept.mod
         order = self._order(seen, directive, begun)
-        # Written while the first look is on its way.
-        asyncio.get_running_loop().call_soon(
+        # Behind the first look's question, which is on its way meanwhile.
+        asyncio.get_running_loop().call_later(
+            0,
             _log.info,
             "Group %s, epoch %d: told to %s for %s.",
             self.group,
@@ -205,8 +206,9 @@ class Worker:
                 return True
             return await early.answer()
 
-        def ask() -> Awaitable[bool]:
-            return self._store.in_force(self.group, kept.mod)
+        async def ask() -> bool:
+            await asyncio.sleep(0)  # the first look's question goes before it
+            return await self._store.in_force(self.group, kept.mod)
 
         # Beside the looks and locks, not after them. Where nothing is on record, nothing will move, and nobody ask.
         async with Early(ask, at_once=bool(order.records.jobs)) as early:

@@ -162,8 +162,9 @@ AGENTS: tuple[Mutant, ...] = (
             Edit(
                 "nodeagent/backends/looks.py",
                 "Looks._see",
-                "self._next = None  # who comes from here on wants another\n            return await self._make(wish)",
-                "seen = await self._make(wish)\n            self._next = None\n            return seen",
+                "self._next = None  # who comes from here on wants another\n"
+                "                seen = await self._make(wish)\n",
+                "seen = await self._make(wish)\n                self._next = None\n",
             ),
         ),
         Pytest(f"{_TESTS}/test_looks.py"),

@@ -264,10 +264,7 @@ DEVICE_FAILURES: tuple[Mutant, ...] = (
         "What a job has started by itself is not looked for on the devices.",
         (
             Edit(
-                "nodeagent/helper_main.py",
-                "Helper._make",
-                "there = {one for use in uses if",
-                "there = {one for use in () if",
+                _DRIVEN, "DrivenBackend._sort_out", "there = {pid for one in ours for pid in one.pids}", "there = set()"
             ),
         ),
         _failures("test_processes.py::test_d7_forked_children_go_and_come_with_their_job_and_a_loader_works_on"),

@@ -14,8 +14,8 @@ from typing import Any
 from ledger.records import Device, Process, ProcessState
 from nodeagent import procfs
 from nodeagent.backends.base import BackendError, Findings, Found, Known
-from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
-from nodeagent.backends.looks import Looks, Sight, Wish
+from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Sight, Verdict
+from nodeagent.backends.looks import Looks, Wish
 from nodeagent.discovery import Machine, owner
 from nodeagent.helpers import LOOKER, HelperDied, HelperPool, HelperTimedOut
 

@@ -14,7 +14,7 @@ FAILED cannot be undone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +40,19 @@ class DeviceUse:
     used_bytes: int
     total_bytes: int
     pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen at one moment: at least what was asked for.
+
+    Attributes:
+        use: the account of each device, by UUID.
+        states: of each process; None: it has no context on a device, and had none when it was parked.
+    """
+
+    use: dict[str, DeviceUse]
+    states: dict[int, ProcessState | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +89,8 @@ class Driver(Protocol):
     def devices(self) -> Sequence[Device]:
         """The devices of this node."""
 
-    def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
-        """What is on these devices now."""
-
-    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
-        """The state of each process that has a context on a device, or had one when it was parked; else None."""
+    def look(self, devices: Sequence[str], of: Collection[str], pids: Collection[int]) -> Sight:
+        """What is on ``devices`` now, and the states of ``pids`` and of all processes on those of them in ``of``."""
 
     def check(self, pid: int) -> Verdict:
         """Whether the running process could be checkpointed and restored. Changes nothing."""

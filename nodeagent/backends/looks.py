@@ -8,34 +8,30 @@ question. All who wait for the next one share it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from ledger.records import ProcessState
-from nodeagent.backends.driver import DeviceUse
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What was seen: at least what was asked for.
-
-    Attributes:
-        use: the account of each device, by UUID.
-        states: of each process; None: it has no context on a device.
-    """
-
-    use: dict[str, DeviceUse]
-    states: dict[int, ProcessState | None]
+from nodeagent.backends.driver import Sight
 
 
 @dataclass(slots=True)
 class Wish:
-    """What a look is to see: the account of ``devices``, the states of ``pids``, and of all processes on ``of``."""
+    """What a look is to see: the account of ``devices``, the states of ``pids``, and of all processes on ``of``.
+
+    Attributes:
+        within: seconds.
+        answers: of those who asked.
+    """
 
     devices: set[str] = field(default_factory=set)
     of: set[str] = field(default_factory=set)
     pids: set[int] = field(default_factory=set)
     within: float = 0.0
+    answers: list[asyncio.Future[Sight]] = field(default_factory=list, compare=False)
+
+    def awaited(self) -> Iterator[asyncio.Future[Sight]]:
+        """The answers that are due: not of those who have lost patience, or been told."""
+        return (answer for answer in self.answers if not answer.done())
 
 
 class Looks:
@@ -44,41 +40,47 @@ class Looks:
     def __init__(self, make: Callable[[Wish], Awaitable[Sight]]) -> None:
         self._make = make
         self._turn = asyncio.Lock()
-        self._next: tuple[Wish, asyncio.Task[Sight]] | None = None
-        self._tasks: set[asyncio.Task[Sight]] = set()
+        self._next: Wish | None = None
+        self._wishes: dict[asyncio.Task[None], Wish] = {}
 
     async def look(
         self, devices: Collection[str], of: Collection[str], pids: Collection[int], *, within: float
     ) -> Sight:
         """See it as it is now or later. Raises TimeoutError after ``within`` seconds, and what ``make`` raises."""
         if self._next is None:
-            wish = Wish()
-            task = asyncio.create_task(self._see(wish))
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-            self._next = wish, task
-        wish, task = self._next
+            self._next = Wish()
+            task = asyncio.create_task(self._see(self._next))
+            self._wishes[task] = self._next
+            task.add_done_callback(self._wishes.pop)
+        wish = self._next
         wish.devices.update(devices)
         wish.of.update(of)
         wish.pids.update(pids)
         # The helper is ended when the most patient has lost patience; the others go before.
         wish.within = max(wish.within, within)
+        answer: asyncio.Future[Sight] = asyncio.get_running_loop().create_future()
+        wish.answers.append(answer)
         async with asyncio.timeout(within):
-            return await asyncio.shield(task)
+            return await answer
 
-    async def _see(self, wish: Wish) -> Sight:
-        async with self._turn:
-            self._next = None  # who comes from here on wants another
-            return await self._make(wish)
-
-    def _ended(self, task: asyncio.Task[Sight]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a failure that nobody waits for any more is nobody's
+    async def _see(self, wish: Wish) -> None:
+        try:
+            async with self._turn:
+                self._next = None  # who comes from here on wants another
+                seen = await self._make(wish)
+        except Exception as error:  # noqa: BLE001 - told to all who asked; if nobody waits any more, it is nobody's
+            for answer in wish.awaited():
+                answer.set_exception(error)
+        else:
+            for answer in wish.awaited():
+                answer.set_result(seen)
 
     async def close(self) -> None:
-        """No look is made from here on."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
+        """No look is made from here on: who waits for one is cancelled."""
+        wishes = dict(self._wishes)
+        for task in wishes:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*wishes, return_exceptions=True)
+        for wish in wishes.values():
+            for answer in wish.awaited():
+                answer.cancel()

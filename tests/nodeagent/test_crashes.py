@@ -90,7 +90,7 @@ async def test_the_next_life_waits_for_a_helper_in_mid_checkpoint(boss: Director
     a, _ = await two_jobs(boss)
     agent = boss.start_agent()
     await boss.ask(PREPARE, 2, "a")
-    boss.node.driver.fault(FaultKind.SLOW, job="b", times=1, ms=2000)
+    boss.node.driver.fault(FaultKind.SLOW, job="b", times=1, ms=4000)
     revision = await boss.tell(COMMIT, 2, "a")
     until(lambda: boss.node.events()[-1].name == "checkpoint-begin", "the checkpoint has begun")
     agent.kill()

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from nodeagent.backends.driver import DeviceUse, DriverError
-from nodeagent.backends.looks import Looks, Sight, Wish
+from nodeagent.backends.driver import DeviceUse, DriverError, Sight
+from nodeagent.backends.looks import Looks, Wish
 
 
 class Driver:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ledger.records import Device, ProcessState
 from nodeagent.backends.cuda import obstacles
 from nodeagent.backends.cuda.checkpoint import CheckpointApi
 from nodeagent.backends.cuda.nvml import Nvml
 from nodeagent.backends.cuda.progress import Watched
-from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
+from nodeagent.backends.driver import DriverError, NoContext, Progress, Sight, Verdict
 from nodeagent.procfs import resident_bytes
 
 
@@ -28,11 +28,10 @@ class CudaDriver:
         facts = self._nvml.facts()
         return [one for one in facts.devices if one.uuid not in facts.mig]
 
-    def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
-        return self._nvml.use(devices)
-
-    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
-        return [self._state(pid) for pid in pids]
+    def look(self, devices: Sequence[str], of: Collection[str], pids: Collection[int]) -> Sight:
+        use = {one.uuid: one for one in self._nvml.use(devices)} if devices else {}
+        there = {pid for one in use.values() if one.uuid in of for pid in one.pids}
+        return Sight(use, {pid: self._state(pid) for pid in sorted(there.union(pids))})
 
     def _state(self, pid: int) -> ProcessState | None:
         try:

@@ -23,7 +23,8 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,13 @@ from nodeagent.backends.sim.faults import Fault, FaultKind, Faults
 from nodeagent.backends.sim.memory import checksum, mutate
 from nodeagent.backends.sim.target import Buffer, DeviceError, Target
 
-_LINE_LIMIT = 256 << 20
 _PROGRESS_STEPS = 10
 _PROGRESS_EVERY = 0.01
 _INSTANT = 1e-6
 """Seconds below which a copy takes no time, and there is no progress to tell of."""
 _PEERCRED = struct.Struct("3i")
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,12 @@ class SimulatedDevice:
             await target.leave()
 
     # ------------------------------------------------------------------------------------------ control calls
+
+    def look(self, devices: list[str], of: list[str], pids: list[int]) -> dict[str, Any]:
+        """The account of ``devices``, and the states of ``pids`` and of all processes on those of them in ``of``."""
+        use = self.use(devices)
+        there = {pid for one in use if one["uuid"] in of for pid in one["pids"]}
+        return {"use": use, "states": [(pid, self.state(pid)) for pid in sorted(there.union(pids))]}
 
     def use(self, devices: list[str]) -> list[dict[str, Any]]:
         return [
@@ -308,42 +314,100 @@ class SimulatedDevice:
                     await target.changed.wait_for(lambda: target.gone)
             if target.gone:
                 raise DeviceError("the process has ended", final=True)
-            await send({"progress": [total * step // steps, total]})
+            send({"progress": [total * step // steps, total]})
 
     def _log_sums(self, event: str, target: Target) -> None:
         for device, value in target.sums().items():
             self.log.write(event, target, device, checksum=value, bytes=target.buffers[device].nominal)
 
 
-class Connection:
-    """One client of the socket: a workload, a driver, or a test that wants faults."""
+_REFUSED = (DeviceError, KeyError, ValueError, TypeError)
 
-    def __init__(self, device: SimulatedDevice, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._device, self._reader, self._writer = device, reader, writer
-        peer: socket.socket = writer.get_extra_info("socket")
-        self._pid = _PEERCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))[0]
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    if isinstance(error, DeviceError):
+        return {"error": error.why, "final": error.final, "no_context": error.no_context}
+    return {"error": f"malformed request: {error!r}", "final": False, "no_context": False}
+
+
+class Connection(asyncio.Protocol):
+    """One client of the socket: a workload, a driver, or a test that wants faults. Its calls are made in turn."""
+
+    def __init__(self, device: SimulatedDevice, open_ones: set[Connection]) -> None:
+        self._device, self._open = device, open_ones
+        self._asked: deque[bytes] = deque()
+        self._heard = bytearray()  # of a line that has not ended yet
+        self._in_hand: asyncio.Task[None] | None = None
         self._target: Target | None = None
 
-    async def serve(self) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+        peer: socket.socket = transport.get_extra_info("socket")
+        self._pid = _PEERCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))[0]
+        self._open.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        if b"\n" in data:
+            *lines, rest = bytes(self._heard).split(b"\n")
+            self._heard = bytearray(rest)
+            self._asked.extend(lines)
+            self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.discard(self)
+        self._asked.clear()
+        if self._in_hand is None:
+            self._hang_up()
+
+    def end(self) -> None:
+        """The device is switched off."""
+        self._transport.abort()
+        if self._in_hand is not None:
+            self._in_hand.cancel()
+        self._hang_up()
+
+    def _go_on(self) -> None:
+        """Answer what can be answered at once, and begin what takes its time."""
+        while self._asked and self._in_hand is None:
+            request = json.loads(self._asked.popleft())
+            if request.get("op") == "look":
+                self._send(self._look(request))
+            else:
+                self._in_hand = asyncio.create_task(self._serve(request))
+
+    async def _serve(self, request: dict[str, Any]) -> None:
         try:
-            while line := await self._reader.readline():
-                await self._send(await self._answer(json.loads(line)))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the peer is gone: that ends the connection, as its hanging up does
+            self._send(await self._answer(request))
+        except BaseException:
+            self._transport.abort()  # who waits for the answer is to know
+            raise
         finally:
-            if self._target is not None:
-                self._target.connections -= 1
-                if not self._target.connections:
-                    self._device.forget(self._target)
-            self._writer.close()
+            self._in_hand = None
+            if self._transport.is_closing():
+                self._hang_up()
+            else:
+                self._go_on()
+
+    def _hang_up(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            target.connections -= 1
+            if not target.connections:
+                self._device.forget(target)
+
+    def _look(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"ok": self._device.look(request["devices"], request["of"], request["pids"])}
+        except _REFUSED as error:
+            return _refusal(error)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return {"ok": await self._call(request)}
-        except DeviceError as error:
-            return {"error": error.why, "final": error.final, "no_context": error.no_context}
-        except (KeyError, ValueError, TypeError) as error:
-            return {"error": f"malformed request: {error!r}", "final": False, "no_context": False}
+        except _REFUSED as error:
+            return _refusal(error)
 
     async def _call(self, request: dict[str, Any]) -> Any:
         device = self._device
@@ -359,10 +423,6 @@ class Connection:
                 return await device.free(self._peer(), request["device"])
             case "devices":
                 return [{"uuid": one, "total": device.shape.capacity} for one in device.shape.devices]
-            case "use":
-                return device.use(request["devices"])
-            case "states":
-                return list(map(device.state, request["pids"]))
             case "check":
                 return device.check(device.target(request["pid"]))
             case "lock":
@@ -387,35 +447,27 @@ class Connection:
             self._target.connections += 1
         return self._target
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         # A caller that died does not end a step that was begun, so nothing is raised for it here.
-        if not self._writer.is_closing():
-            self._writer.write((json.dumps(message) + "\n").encode())
-            with contextlib.suppress(ConnectionError):
-                await self._writer.drain()
+        if not self._transport.is_closing():
+            self._transport.write((json.dumps(message) + "\n").encode())
 
 
 async def serve(path: Path, device: SimulatedDevice, stop: asyncio.Event) -> None:
     """Serve on the Unix socket at ``path`` until ``stop``. An old socket file there is replaced."""
-    connections: set[asyncio.Task[None]] = set()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(Connection(device, reader, writer).serve())
-        connections.add(task)
-        task.add_done_callback(connections.discard)
-
+    connections: set[Connection] = set()
     # Bound under another name first, so that whoever sees the path can connect.
     fresh = _clear(path)
-    server = await asyncio.start_unix_server(connected, fresh, limit=_LINE_LIMIT)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(lambda: Connection(device, connections), fresh)
     await asyncio.to_thread(fresh.rename, path)
     print(f"simulated devices serve on {path}", flush=True)
     try:
         await stop.wait()
     finally:
         server.close()
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        for connection in tuple(connections):
+            connection.end()
         _clear(path)
 
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from ledger.records import Device, ProcessState
-from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Verdict
+from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progress, Sight, Verdict
 from nodeagent.backends.sim.faults import FaultKind
 from nodeagent.backends.sim.workload import LineClient
 
@@ -27,12 +27,11 @@ class SimulatedDriver:
     def devices(self) -> Sequence[Device]:
         return [Device(one["uuid"], one["total"]) for one in self._call("devices")]
 
-    def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
-        answer = self._call("use", devices=list(devices))
-        return [DeviceUse(one["uuid"], one["used"], one["total"], tuple(one["pids"])) for one in answer]
-
-    def states(self, pids: Sequence[int]) -> Sequence[ProcessState | None]:
-        return [None if one is None else ProcessState[one] for one in self._call("states", pids=list(pids))]
+    def look(self, devices: Sequence[str], of: Collection[str], pids: Collection[int]) -> Sight:
+        seen = self._call("look", devices=list(devices), of=list(of), pids=list(pids))
+        uses = [DeviceUse(one["uuid"], one["used"], one["total"], tuple(one["pids"])) for one in seen["use"]]
+        states = {pid: name and ProcessState[name] for pid, name in seen["states"]}
+        return Sight({one.uuid: one for one in uses}, states)
 
     def check(self, pid: int) -> Verdict:
         return Verdict(**self._call("check", pid))
@@ -51,9 +50,13 @@ class SimulatedDriver:
 
     # --------------------------------------------------------------------------- for tests and demonstrations
 
+    def use(self, devices: Sequence[str]) -> Sequence[DeviceUse]:
+        """What is on these devices now."""
+        return list(self.look(devices, (), ()).use.values())
+
     def state(self, pid: int) -> ProcessState:
         """Raises NoContext."""
-        (state,) = self.states([pid])
+        state = self.look((), (), (pid,)).states[pid]
         if state is None:
             raise NoContext("state", pid, "it has no context on a device")
         return state
