@@ -47,7 +47,7 @@ OPEN_GREETING = 10.0  # s allowed for the answer to an open: nothing is at stake
 RESUME_GREETING_MIN = 1.0  # s allowed for the answer to a resume, if a beat's interval is shorter
 RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
 
-_ASKING = frozenset({Stage.WAITING, Stage.YIELDING, Stage.CANCELLING})
+_ASKING = (Stage.WAITING, Stage.YIELDING, Stage.CANCELLING)
 # A code without a reason of ours that no other replica will answer differently.
 _FATAL_CODES = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"})
 
