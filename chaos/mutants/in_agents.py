@@ -171,6 +171,12 @@ AGENTS: tuple[Mutant, ...] = (
         fast=True,
     ),
     Mutant(
+        "strangers-are-let-be",
+        "A switch goes on although a process that belongs to no job is on the devices.",
+        (Edit("nodeagent/plan.py", "judge_findings", "    if findings.strangers:\n", "    if False:\n"),),
+        Chaos("refusing-node", 182, 2, frozenset({"a refusal is told, and nobody is stuck"})),
+    ),
+    Mutant(
         "save-is-skipped",
         "An agent says that it has locked and saved, and has not touched the process.",
         (
