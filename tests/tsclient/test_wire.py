@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+import socket
 from pathlib import Path
 
 import pytest
 
 from tsclient import entry, errors, news, orders, progress, settings, want
-from tsclient.helper.wire import pack, split, unpack
+from tsclient.helper.wire import Incoming, pack, split, unpack
 
 WANT = want.Want("job", ("g", "h"), 3)
 GRANT = news.Grant("g", 2**62, restored=True, lost=1)
@@ -44,6 +45,17 @@ def test_what_was_packed_before_goes_behind_a_message_unread() -> None:
     kept = (pack([None, ENTRY]), pack(want.Want("a\nb", ("g",))))
     message, *behind = split(pack(["entry", 1], *kept))
     assert (unpack(message), tuple(behind)) == (["entry", 1], kept)
+
+
+def test_packets_come_one_by_one_whatever_their_length() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        incoming = Incoming(theirs)
+        sent = [b"a", b"b" * 100_000, b"c"]
+        with ours:
+            for packet in sent:
+                ours.send(packet)
+        assert [incoming.next() for _ in range(4)] == [*sent, b""]
 
 
 def test_an_error_comes_out_with_all_that_it_says() -> None:

@@ -26,7 +26,7 @@ from tsclient.deadlines import Deadlines
 from tsclient.errors import HelperFailed
 from tsclient.helper import notes
 from tsclient.helper.notes import Notes
-from tsclient.helper.wire import PACKET_MAX, pack, split, unpack
+from tsclient.helper.wire import Incoming, pack, split, unpack
 from tsclient.news import Ended, News
 from tsclient.orders import Order
 from tsclient.settings import Settings
@@ -211,7 +211,7 @@ class Hub:
 
     def _listen(self, ours: socket.socket, helper: subprocess.Popen[bytes]) -> None:
         began, heard, writing = time.monotonic(), False, False
-        here = ours.fileno()
+        here, incoming = ours.fileno(), Incoming(ours)
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         poll.register(here, select.POLLIN)
@@ -227,7 +227,7 @@ class Hub:
             if here not in ready:
                 continue
             try:
-                packet = ours.recv(PACKET_MAX)
+                packet = incoming.next()
             except BlockingIOError:
                 continue
             except OSError:

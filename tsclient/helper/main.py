@@ -23,7 +23,7 @@ from tsclient import deadlines
 from tsclient.entry import Entry, Saved
 from tsclient.helper.notes import Notes
 from tsclient.helper.parent import Parent
-from tsclient.helper.wire import PACKET_MAX, pack, split, unpack
+from tsclient.helper.wire import Incoming, pack, split, unpack
 from tsclient.identity import process
 from tsclient.news import News
 from tsclient.orders import Order
@@ -98,6 +98,7 @@ class Helper:
 
     def __init__(self, ours: socket.socket, memory_fd: int, notes: Notes, parent: Parent) -> None:
         self._socket = ours
+        self._incoming = Incoming(ours)
         self._cells = deadlines.cells(memory_fd)
         self._notes = notes
         self._parent = parent
@@ -145,18 +146,17 @@ class Helper:
     # ------------------------------------------------------------ from the parent
 
     def _read(self) -> None:
-        while True:
-            try:
-                packet = self._socket.recv(PACKET_MAX)
-            except BlockingIOError:
-                return
-            except OSError:
-                packet = b""
-            if not packet:
-                # Closed without its end: by an exec, or by an exit whose news is about to come by the pidfd.
-                self._gone.set()
-                return
+        try:
+            packet = self._incoming.next()
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        if packet:
             self._take(*split(packet))
+        else:
+            # Closed without its end: by an exec, or by an exit whose news is about to come by the pidfd.
+            self._gone.set()
 
     def _take(self, message: bytes, *kept: bytes) -> None:
         match unpack(message):

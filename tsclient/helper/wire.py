@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import mmap
+import socket
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -44,6 +46,18 @@ def unpack(packet: bytes) -> Any:
 def split(packet: bytes) -> list[bytes]:
     """A packet's parts: its message, and what was packed before."""
     return packet.split(_BETWEEN)
+
+
+class Incoming:
+    """The packets that come by a socket. `socket.recv` would map and unmap memory for the longest, each time."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._socket = ours
+        self._memory = memoryview(mmap.mmap(-1, PACKET_MAX, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+    def next(self) -> bytes:
+        """The next one; empty at the end. Raises as `socket.recv`."""
+        return bytes(self._memory[: self._socket.recv_into(self._memory)])
 
 
 def _fields(kind: type[Any]) -> Callable[[Any], list[object]]:
