@@ -13,13 +13,14 @@ What runs is what runs in production:
 Around them stands a model, small enough to be searched whole:
 
 - etcd: keys with revisions; a transaction applies at once and whole, or not at all (`etcd`);
-- replicas: what is decided on one view is written later, when others may have come before it, or never (`world`);
+- replicas: what is decided on one view is written at once, or later, when others may have come before it (`world`);
 - the driver, with its four states and what may go wrong with each call (`device`); helpers, which end the call in
   flight, unlock what they have locked, and keep the OS locks until then (`agents`);
 - clients and operators, who may do at any time what they may do (`clients`, `operators`); their streams, of which only
   what a replica hears is here; time, which is whether a wait is over.
 
 `invariants` says what must hold in every state and for every write, `search` goes through all of them, `symmetry`
-leaves out what differs by names alone and, since faults are counted, `rest` shows that everything ends once they do.
+leaves out what differs by names alone, `seen` what was found with more faults left, and `rest` shows that everything
+ends once there are no more of them.
 ``python -m chaos.explore --help``.
 """

@@ -21,9 +21,10 @@ from chaos.explore.size import Size
 SYMMETRY = """\
 Of states that differ only in which job, which node or which replica is which, one is searched: replicas have no
 names, jobs and nodes of one kind (priority, part in the specs) may change places. Counts are of what is left then.
-Kept of a state that is done are 8 bytes of a hash and the 8 bytes of the one it was reached from; among N states the
-odds that two of them had one hash, and one was left out, are below N² in 2⁶². What a search that ends at --max-states
-says holds for the states that it has seen, which are not all; whether all comes to rest it does not say.
+Nor is one that was found before with as many faults left, nor a decision in hand that would be made anew: that is
+decided and written in one step. Kept of a state that is done are 8 bytes of a hash and the 8 bytes of the one it was
+reached from; each run prints the odds that two states had one hash, and one was left out. What a search that ends at
+--max-states says holds for the states that it has seen; whether all comes to rest it does not say.
 """
 
 EXAMPLES = """\
@@ -155,7 +156,7 @@ def _report(size: Size, result: Result) -> None:
     print(
         f"{size.describe()}: {how}, {result.states:,} states, {result.transitions:,} steps, depth {result.depth}, "
         f"{result.at_rest:,} at rest, {result.asked:,} questions to the core, {result.situations:,} situations of "
-        f"agents, hash collision < {odds(result.states):.0e}, {result.seconds:.1f} s",
+        f"agents, hash collision < {odds(result.states, size):.0e}, {result.seconds:.1f} s",
         flush=True,
     )
     if result.violation is None:

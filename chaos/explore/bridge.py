@@ -7,7 +7,7 @@ import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from chaos.explore.coverage import Coverage
 from chaos.explore.device import life_of
@@ -23,6 +23,7 @@ from chaos.explore.state import (
     TicketState,
     TurnState,
 )
+from chaos.explore.symmetry import Names, Symmetry
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, Grant, GroupView, Refuse, Remove, Verdict, Wait, commands, core
 from coordinator.decide.commands import Nothing, Refusal
@@ -78,7 +79,18 @@ class Request(NamedTuple):
     token: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of one picture, the answers to what was asked about it, and what `Core.kept` is used for."""
+
+    answers: dict[Request, tuple[Answered, ...]] = field(default_factory=dict)
+    beside: dict[object, Any] = field(default_factory=dict)
+
+
 DECIDE = Request("decide")
+NAMELESS = frozenset({"decide", "pause", "resume"})
+"""Requests that are about no job."""
+
 Seen = tuple[object, ...]
 
 
@@ -88,25 +100,33 @@ class Core:
 
     What is next may depend on the names of nodes and jobs: it is asked about each way to name them. The first answer is
     that for the names as they are, the others follow if they are other ones.
+
+    Attributes:
+        symmetry: if given, what is known of a picture is known of those that differ from it by names alone. The words
+            for why are then those of the first one that was asked about.
     """
 
     size: Size
     coverage: Coverage | None = None
+    symmetry: Symmetry | None = None
     why: dict[Effect, str] = field(default_factory=dict)
-    _known: dict[Seen, dict[Request, tuple[Answered, ...]]] = field(default_factory=dict)
-    _last: tuple[State | None, dict[Request, tuple[Answered, ...]]] = (None, {})
+    _known: dict[Seen, _Known] = field(default_factory=dict)
+    _last: tuple[State, _Known] | None = None
     _pictures: tuple[Picture, ...] = ()
+    _changes: tuple[tuple[Names, Names], ...] = ()
+    _asked: int = 0
 
     def __post_init__(self) -> None:
         jobs, nodes = self.size.job_names, self.size.node_names
         orders = itertools.product(itertools.permutations(nodes), itertools.permutations(jobs))
         every = tuple(Picture(self.size, of_nodes, of_jobs) for of_nodes, of_jobs in orders)
         self._pictures = every if self.size.symmetry else every[:1]
+        self._changes = self.symmetry.changes() if self.symmetry and self.size.symmetry else ()
 
     @property
     def asked(self) -> int:
         """How many different questions it was asked."""
-        return sum(map(len, self._known.values()))
+        return self._asked
 
     def decide(self, state: State) -> tuple[Answered, ...]:
         """What `decide` says; at least one answer."""
@@ -114,26 +134,48 @@ class Core:
 
     def ask(self, state: State, request: Request) -> tuple[Answered, ...]:
         """What a client's or an operator's request would do; at least one answer."""
-        known = self._of(state)
+        known = self._of(state).answers
         found = known.get(request)
         if found is None:
-            answers: dict[tuple[Effect | None, frozenset[Wait]], Answered] = {}
-            for picture in self._pictures:
-                answer = self._answer(picture, state, request)
-                answers.setdefault((answer.effect, answer.waits), answer)  # in whatever words
-            found = known[request] = tuple(answers.values())
+            found = known[request] = self._of_another(state, request) or self._answers(state, request)
             for one in found:
                 if one.effect is not None:
                     self.why.setdefault(one.effect, one.why)
         return found
 
-    def _of(self, state: State) -> dict[Request, tuple[Answered, ...]]:
-        """What it has been asked about this picture. Most questions are about the state that the last one was about."""
-        last, known = self._last
-        if last is None or any(map(operator.is_not, _about(state), _about(last))):
-            key = (*_about(state)[:4], tuple(map(_seen, state.nodes)), state.passed)
-            known = self._known.setdefault(key, {})
-            self._last = (state, known)
+    def _answers(self, state: State, request: Request) -> tuple[Answered, ...]:
+        answers: dict[tuple[Effect | None, frozenset[Wait]], Answered] = {}
+        for picture in self._pictures:
+            answer = self._answer(picture, state, request)
+            answers.setdefault((answer.effect, answer.waits), answer)  # in whatever words
+        self._asked += 1
+        return tuple(answers.values())
+
+    def _of_another(self, state: State, request: Request) -> tuple[Answered, ...] | None:
+        """What was answered about a picture that differs from this one by names, in the names of this one."""
+        bare = state._replace(pending=(), snapshot=None)
+        for names, back in self._changes:
+            assert self.symmetry is not None
+            known = self._known.get(_key(self.symmetry.renamed(bare, names)))
+            asked = request if request.what in NAMELESS else request._replace(job=names.jobs[request.job])
+            if known and (found := known.answers.get(asked)):
+                effect = self.symmetry.effect
+                return tuple(one._replace(effect=one.effect and effect(one.effect, back)) for one in found)
+        return None
+
+    def kept(self, state: State) -> dict[object, Any]:
+        """A place to keep what follows from the picture of this state, and from the key that it is kept by."""
+        return self._of(state).beside
+
+    def _of(self, state: State) -> _Known:
+        """What is known of this picture. Most questions are about the state that the last one was about."""
+        if self._last is not None and not any(map(operator.is_not, _about(state), _about(self._last[0]))):
+            return self._last[1]
+        key = _key(state)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known()
+        self._last = (state, known)
         return known
 
     def restored(self, snapshot: State) -> Effect:
@@ -315,6 +357,11 @@ def _directive(picture: Picture, told: Directive) -> DirectiveState:
 
 def _about(state: State) -> Seen:
     return (state.turn, state.spec, state.tickets, state.quarantined, state.nodes, state.passed)
+
+
+def _key(state: State) -> Seen:
+    """What a replica sees of a state."""
+    return (*_about(state)[:4], tuple(map(_seen, state.nodes)), state.passed)
 
 
 def _seen(node: NodeState) -> Seen:

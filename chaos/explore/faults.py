@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 from collections.abc import Sequence
 
 from chaos.explore.state import State
@@ -22,7 +25,7 @@ FAULTS: dict[str, str] = {
     "taken": "another group has the device of a node, and gives it back after a while",
     "erase": "a directive is deleted from etcd by hand",
     "restored": "etcd is restored from a backup, and repaired before a replica starts",
-    "crash": "a replica dies between deciding and writing",
+    "crash": "a replica dies between deciding and writing, any number of times",
     "repeat": "a message arrives once more: a client's request, or an agent's answer",
     "restart": "an agent dies at any step, or while a driver call is in flight, and is started again",
     "late": "an agent dies, and its answer arrives after that",
@@ -46,20 +49,49 @@ LASTING = frozenset({"refuse", "unsavable", "unfit", "resist", "unsaved", "fatal
 """Faults of a node that may come to stay."""
 
 
+ANY = frozenset({"crash"})
+"""Faults that may happen any number of times: what comes of them is a state that is reached without them, too."""
+
+
 class Budget:
-    """Which of the faults are on, and how to spend one."""
+    """Which of the faults are on, and how to spend one.
+
+    Attributes:
+        names: of those that are counted.
+        start: how many there are of each.
+        bits: that it takes to tell apart what may be left of them.
+    """
 
     def __init__(self, budget: dict[str, int]) -> None:
         unknown = budget.keys() - FAULTS.keys()
         if unknown:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
-        self.names = tuple(name for name in FAULTS if budget.get(name))
+        self.names = tuple(name for name in FAULTS if budget.get(name) and name not in ANY)
+        self._any = frozenset(name for name in ANY if budget.get(name))
         self.start = tuple(budget[name] for name in self.names)
+        self.bits = (math.prod(times + 1 for times in self.start) - 1).bit_length()
+        every = tuple(itertools.product(*(range(times + 1) for times in self.start)))
+        self._number = {left: number for number, left in enumerate(every)}
+        self._at_least = tuple(
+            tuple(number for number, more in enumerate(every) if all(map(operator.ge, more, left))) for left in every
+        )
         self._place = {name: place for place, name in enumerate(self.names)}
+
+    def number(self, faults: tuple[int, ...]) -> int:
+        """A number of ``bits`` bits for what is left of the faults."""
+        return self._number[faults]
+
+    def at_least(self, number: int) -> tuple[int, ...]:
+        """The numbers of all that leaves as many of each fault as this, or more."""
+        return self._at_least[number]
 
     def left(self, state: State, name: str) -> bool:
         place = self._place.get(name)
-        return place is not None and state.faults[place] > 0
+        return name in self._any if place is None else state.faults[place] > 0
+
+    def enough(self, state: State, names: Sequence[str]) -> bool:
+        """Whether there is one of the faults left for each time that it is named."""
+        return all(state.faults[self._place[name]] >= names.count(name) for name in names)
 
     def of(self, state: State, names: Sequence[str]) -> dict[str, int]:
         """How many are left of each of these of which there are any."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from chaos.explore.bridge import Core, LeaseLost
 from chaos.explore.coverage import Coverage, Ways
 from chaos.explore.invariants import Broken, check_rest, check_state
+from chaos.explore.seen import Seen
 from chaos.explore.size import Size
 from chaos.explore.state import State
 from chaos.explore.symmetry import Symmetry
@@ -64,10 +65,10 @@ class Part:
 
     def __init__(self, size: Size, number: int, count: int) -> None:
         self._coverage = Coverage()
-        self._world = World(size, Core(size, self._coverage))
         self._symmetry = Symmetry(size)
+        self._world = World(size, Core(size, self._coverage, self._symmetry))
         self._number, self._count = number, count
-        self._seen: dict[int, int] = {}
+        self._seen = Seen(self._world.budget)
         self._layer: list[tuple[int, State]] = []
         self._candidates: list[list[tuple[int, State]]] = []
         self._sources, self._counts, self._targets = array("Q"), array("B"), array("Q")
@@ -76,13 +77,18 @@ class Part:
         """The start, for the part that answers for it."""
         start = self._symmetry.canonical(self._world.start())
         mark = self._symmetry.fingerprint(start)
-        if mark % self._count == self._number:
-            self._seen[mark] = 0
+        if self._seen.owner(mark, self._count) == self._number:
+            self._seen.add(mark, 0)
             self._layer = [(mark, start)]
 
     def look(self) -> Found:
         """Look into every state of the layer."""
-        canonical, fingerprint, count = self._symmetry.canonical, self._symmetry.fingerprint, self._count
+        canonical, fingerprint, count, seen = (
+            self._symmetry.canonical,
+            self._symmetry.fingerprint,
+            self._count,
+            self._seen,
+        )
         found: list[dict[int, tuple[int, State]]] = [{} for _ in range(count)]
         transitions = at_rest = 0
         broken: tuple[int, str] | None = None
@@ -95,16 +101,16 @@ class Part:
                     after = canonical(following.state)
                     other = fingerprint(after)
                     if following.inside:
-                        inside.add(other)
-                    owner = other % count
-                    if owner != self._number or other not in self._seen:
+                        inside.add(seen.alike(other))
+                    owner = seen.owner(other, count)
+                    if owner != self._number or not seen.covers(other):
                         found[owner].setdefault(other, (mark, after))
                 if not inside:
                     at_rest += 1
                     check_rest(self._world, state)
             except (Broken, LeaseLost) as error:
                 broken = broken or (mark, str(error))
-            self._sources.append(mark)
+            self._sources.append(seen.alike(mark))
             self._counts.append(len(inside))
             self._targets.extend(inside)
         self._candidates = [[(mark, state) for mark, (_, state) in one.items()] for one in found]
@@ -113,17 +119,16 @@ class Part:
         return Found(asked, parents, transitions, at_rest, broken)
 
     def answer(self, asked: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """For each part that asks, which of its fingerprints are new: it is the first to have them."""
-        answers = []
-        for marks, parents in asked:
-            new = bytearray()
-            for mark, parent in zip(array("Q", marks), array("Q", parents), strict=True):
-                first = mark not in self._seen
-                if first:
-                    self._seen[mark] = parent
-                new.append(first)
-            answers.append(bytes(new))
-        return answers
+        """For each part that asks, which of its states are to be looked into: nobody had them, or outdoes them now."""
+        all_marks = [array("Q", marks) for marks, _ in asked]
+        new = [
+            [self._seen.add(mark, parent) for mark, parent in zip(marks, array("Q", parents), strict=True)]
+            for marks, (_, parents) in zip(all_marks, asked, strict=True)
+        ]
+        return [
+            bytes(first and not self._seen.outdone(mark) for mark, first in zip(marks, firsts, strict=True))
+            for marks, firsts in zip(all_marks, new, strict=True)
+        ]
 
     def take(self, new: Sequence[bytes]) -> int:
         """What was new is the next layer. Returns its length."""
@@ -147,7 +152,11 @@ class Part:
 
     def parent(self, mark: int) -> int:
         """How this state was first reached; 0 for the start."""
-        return self._seen[mark]
+        return self._seen.before(mark)
+
+    def one_of(self, alike: int) -> int:
+        """The fingerprint of a state that was found, of those that differ in what is left of the faults alone."""
+        return self._seen.one_of(alike)
 
     def edges(self) -> Edges:
         return Edges(self._sources.tobytes(), self._counts.tobytes(), self._targets.tobytes())

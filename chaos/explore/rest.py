@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Sequence
 
@@ -17,16 +18,18 @@ def cycle(edges: Sequence[Edges]) -> list[int]:
     place: dict[int, int] = {}
     for one in edges:
         for mark in array("Q", one.sources):
-            place[mark] = len(place)
+            place.setdefault(mark, len(place))
     after = array("l", bytes(8 * len(place)))
     before_count = array("l", bytes(8 * (len(place) + 1)))
     targets = array("l")
     starts = array("l", [0])
     for one in edges:
         wanted = iter(array("Q", one.targets))
-        for count in array("B", one.counts):
-            for _ in range(count):
-                target = place[next(wanted)]
+        for mark, count in zip(array("Q", one.sources), array("B", one.counts), strict=True):
+            follow = list(itertools.islice(wanted, count))
+            if place[mark] < len(starts) - 1:
+                continue  # it was looked into before, with other faults left: they change nothing here
+            for target in map(place.__getitem__, follow):
                 targets.append(target)
                 before_count[target + 1] += 1
             after[len(starts) - 1] = count

@@ -3,8 +3,7 @@
 
 The search goes layer by layer. Each of its parts (`part`), which may be processes, looks into the states of a layer
 that it has; the fingerprints of what it finds go to the parts that answer for them. Kept of a state are its fingerprint
-and that of the one it was first reached from. Two states with one fingerprint would be taken for one: among N states
-the odds of that are below N² in 2⁶² (`odds`).
+and that of the one it was first reached from. Two states with one fingerprint would be taken for one (`odds`).
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from typing import Any
 
 from chaos.explore.bridge import LeaseLost
 from chaos.explore.coverage import Ways
+from chaos.explore.faults import Budget
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.part import Found, Handle, Here, Part, There, Told
 from chaos.explore.rest import cycle
+from chaos.explore.seen import Seen
 from chaos.explore.size import Size
 from chaos.explore.state import State
 from chaos.explore.symmetry import Symmetry
@@ -60,9 +61,12 @@ class Result:
     violation: Violation | None = None
 
 
-def odds(states: int) -> float:
-    """That two of so many states have one fingerprint, at most."""
-    return states**2 / 2**62
+def odds(states: int, size: Size) -> float:
+    """That two of so many states have one fingerprint, at most: its parts have 61 bits, and all of it has 64.
+
+    Of the 64 some are not drawn by lot, but say what is left of the faults.
+    """
+    return states**2 * (2**-62 + 2.0 ** (Budget(dict(size.faults)).bits - 65))
 
 
 def explore(size: Size, *, max_states: int = 5_000_000, workers: int = 1, progress: Progress | None = None) -> Result:
@@ -83,6 +87,7 @@ def explore(size: Size, *, max_states: int = 5_000_000, workers: int = 1, progre
 class _Search:
     def __init__(self, size: Size, parts: Sequence[Handle], progress: Progress | None) -> None:
         self._size, self._parts, self._progress = size, parts, progress
+        self._seen = Seen(Budget(dict(size.faults)))  # empty here: it knows who answers for what
         self._began = time.monotonic()
         self._states, self._transitions, self._depth, self._at_rest = 1, 0, 0, 0
 
@@ -168,11 +173,16 @@ class _Search:
         """The fingerprints on the way to this one, from the start."""
         chain = [mark]
         while mark:
-            owner = self._parts[mark % len(self._parts)]
-            owner.send("parent", mark)
-            mark = owner.receive()
+            mark = self._ask("parent", mark)
             chain.append(mark)
         return chain[-2::-1]
+
+    def _ask(self, call: str, mark: int) -> int:
+        """Ask the part that answers for this fingerprint."""
+        owner = self._parts[self._seen.owner(mark, len(self._parts))]
+        owner.send(call, mark)
+        answer: int = owner.receive()
+        return answer
 
     def _goes_round(self) -> Violation | None:
         """Without clients and faults, every way must end: no cycle."""
@@ -180,7 +190,7 @@ class _Search:
         if not ring:
             return None
         replay = _Replay(self._size)
-        steps, state = replay.along(self._chain(ring[0]))
+        steps, state = replay.along(self._chain(self._ask("one_of", ring[0])))
         round_trip = replay.inside(state, [*ring[1:], ring[0]])
         trace = (*steps, "… and from here round and round:", *round_trip)
         return Violation("invariant 15: the system goes round in a circle by itself", trace, state)
@@ -191,6 +201,7 @@ class _Replay:
 
     def __init__(self, size: Size) -> None:
         self._world, self._symmetry = World(size), Symmetry(size)
+        self._seen = Seen(self._world.budget)
 
     def along(self, marks: Sequence[int]) -> tuple[list[str], State]:
         state, steps = self._world.start(), []
@@ -212,6 +223,7 @@ class _Replay:
         return ""
 
     def inside(self, state: State, marks: Sequence[int]) -> list[str]:
+        """As `along`, by what happens by itself, and by what the fingerprints of states alike have in common."""
         steps = []
         for mark in marks:
             step = self._step(state, mark, inside=True)
@@ -221,7 +233,7 @@ class _Replay:
 
     def _step(self, state: State, mark: int, *, inside: bool = False) -> Next:
         for following in self._world.next(state):
-            after = self._symmetry.canonical(following.state)
-            if self._symmetry.fingerprint(after) == mark and (following.inside or not inside):
+            found = self._symmetry.fingerprint(self._symmetry.canonical(following.state))
+            if mark == (self._seen.alike(found) if inside else found) and (following.inside or not inside):
                 return following
         raise AssertionError("a step that was taken before cannot be taken again")

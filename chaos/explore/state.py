@@ -228,17 +228,36 @@ class Effect(NamedTuple):
     removed: bool = False
 
 
+class Ready(NamedTuple):
+    """How a decision may come into a replica's hand here and now.
+
+    Attributes:
+        fault: what that takes; "": nothing.
+        inside: it is decided without a client or an operator who asks.
+    """
+
+    fault: str
+    inside: bool
+
+
 class Pending(NamedTuple):
     """A decision that a replica has made and not yet written.
 
     Attributes:
         fresh: the turn is the one that it was made on.
         wish: so is the spec.
+        ready: it is made now, in the step that leads on from this state; None: it is in a replica's hand since earlier.
     """
 
     effect: Effect
     fresh: bool = True
     wish: bool = True
+    ready: Ready | None = None
+
+    @property
+    def decided(self) -> Pending:
+        """The same, in a replica's hand."""
+        return self._replace(ready=None)
 
 
 class Snapshot(NamedTuple):

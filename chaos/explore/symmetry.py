@@ -14,10 +14,12 @@ the order of the jobs; which of several fails is a choice, so that their order d
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from chaos.explore.faults import Budget
 from chaos.explore.size import Size
 from chaos.explore.state import (
     Answer,
@@ -47,8 +49,12 @@ class Symmetry:
     """Finds the one form of a state, and its fingerprint."""
 
     size: Size
+    _budget: Budget = field(init=False)
     _prints: dict[object, int] = field(default_factory=dict)
     _renamed: dict[object, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(dict(self.size.faults))
 
     def canonical(self, state: State) -> State:
         """The one of the states alike that stands for all of them."""
@@ -57,17 +63,18 @@ class Symmetry:
         jobs, nodes = tuple(range(self.size.jobs)), tuple(range(self.size.nodes))
         order = self._jobs(state)
         if order != jobs:
-            state = self._rename(state, Names(order, nodes))
+            state = self.renamed(state, Names(order, nodes))
         order = self._nodes(state)
         if order != nodes:
-            state = self._rename(state, Names(jobs, order))
+            state = self.renamed(state, Names(jobs, order))
         return self._replicas(state)
 
     def fingerprint(self, state: State) -> int:
-        """64 bits that stand for the state, of which 61 are as good as drawn by lot."""
-        mark = self.mark
-        rest = state._replace(turn=_NO_TURN, nodes=(), pending=())
-        return hash((mark(state.turn), mark(rest), *map(mark, state.nodes), *map(mark, state.pending))) & _MASK
+        """64 bits that stand for the state: the last `Budget.bits` for what is left of the faults, the rest by lot."""
+        mark, bits = self.mark, self._budget.bits
+        rest = state._replace(turn=_NO_TURN, nodes=(), pending=(), faults=())
+        drawn = hash((mark(state.turn), mark(rest), *map(mark, state.nodes), *map(mark, state.pending))) & _MASK
+        return drawn >> bits << bits | self._budget.number(state.faults)
 
     def mark(self, part: object) -> int:
         """A number for a part of a state, the same in every process."""
@@ -115,8 +122,10 @@ class Symmetry:
             in_hand = [mark(_of_node_in(one.effect, place, name)) for one in state.pending]
             kept = _node_roles(state.snapshot.turn, name) if state.snapshot else ()
             keys.append((mark(state.nodes[place]), _node_roles(turn, name), sorted(in_hand), kept))
-        kinds = [tuple(place in one for one in size.generations) for place in range(size.nodes)]
-        return _places(kinds, keys)
+        return _places(self._kinds_of_nodes(), keys)
+
+    def _kinds_of_nodes(self) -> list[tuple[bool, ...]]:
+        return [tuple(place in one for one in self.size.generations) for place in range(self.size.nodes)]
 
     def _replicas(self, state: State) -> State:
         if len(state.pending) > 1:
@@ -125,7 +134,19 @@ class Symmetry:
 
     # ------------------------------------------------------------------------------------------------- renaming
 
-    def _rename(self, state: State, names: Names) -> State:
+    def changes(self) -> tuple[tuple[Names, Names], ...]:
+        """Every change of names but none, and the change back: what it leaves alike cannot be told apart."""
+        size = self.size
+        kinds_of_jobs = [size.kind(job) for job in range(size.jobs)]
+        names = [Names(jobs, nodes) for jobs in _among(kinds_of_jobs) for nodes in _among(self._kinds_of_nodes())]
+        return tuple((one, Names(_inverse(one.jobs), _inverse(one.nodes))) for one in names[1:])
+
+    def effect(self, effect: Effect, names: Names) -> Effect:
+        """A decision with its names changed."""
+        return self._cached(_effect, effect, names)
+
+    def renamed(self, state: State, names: Names) -> State:
+        """A state with its names changed."""
         jobs, cached = names.jobs, self._cached
         then = state.snapshot
         return state._replace(
@@ -151,6 +172,16 @@ class Symmetry:
 
 _NO_TURN = TurnState()
 _MASK = (1 << 64) - 1
+
+
+def _among(kinds: Sequence[object]) -> list[tuple[int, ...]]:
+    """Every way to change places among those of one kind; first the one that changes none."""
+    every = itertools.permutations(range(len(kinds)))
+    return [order for order in every if all(kinds[place] == kinds[to] for place, to in enumerate(order))]
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(order.index, range(len(order))))
 
 
 def _places(kinds: Sequence[object], keys: Sequence[tuple[object, ...]]) -> tuple[int, ...]:

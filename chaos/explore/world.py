@@ -3,18 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chaos.explore import agents, clients, operators
 from chaos.explore.agents import Agents
-from chaos.explore.bridge import Answered, Core, Request
+from chaos.explore.bridge import Answered, Core
 from chaos.explore.etcd import holds, records_changed, write
 from chaos.explore.faults import LASTING, Budget
 from chaos.explore.invariants import check_write
 from chaos.explore.life import Lives
 from chaos.explore.size import Size
-from chaos.explore.state import LOST, NodeState, Pending, Snapshot, SpecState, State, TurnState, in_force, put
+from chaos.explore.state import (
+    LOST,
+    Effect,
+    NodeState,
+    Pending,
+    Ready,
+    Snapshot,
+    SpecState,
+    State,
+    TurnState,
+    in_force,
+    put,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,13 @@ class Next:
 
     what: str
     state: State
+    inside: bool
+
+
+class _Way(NamedTuple):
+    """How a decision comes about."""
+
+    what: str
     inside: bool
 
 
@@ -60,12 +81,86 @@ class World:
         )
 
     def next(self, state: State) -> Iterator[Next]:
-        """Everything that may happen next. Raises what `invariants` raises when something breaks one."""
-        if not self.size.prompt:
-            yield from self._next(state)
+        """Everything that may happen next. Raises what `invariants` raises when something breaks one.
+
+        What a replica would decide here and now is no part of a state. It is written at once, or goes on in a replica's
+        hand beside something else that happens, and is part of the state from when it would not be decided any more.
+        """
+        room = self.size.replicas - len(state.pending)
+        ready = self._ready(state) if room else {}
+        new = tuple(Pending(effect, ready=Ready(fault, way.inside)) for (effect, fault), way in ready.items())
+        at = state._replace(pending=(*state.pending, *(one for one in new if one.decided not in state.pending)))
+        for following in self._around(at):
+            yield from self._held(following, room)
+        yield from self._writes(state, at, ready, room)
+        if self.budget.left(state, "crash"):
+            for place in range(len(state.pending)):
+                rest = state._replace(pending=state.pending[:place] + state.pending[place + 1 :])
+                yield Next("a replica dies before it writes", rest, inside=False)
+
+    def normal(self, state: State) -> State:
+        """The state without what is in hand and would be decided here and now as well."""
+        ready = self._ready(state) if state.pending else {}
+        kept = [one for one in dict.fromkeys(map(_plain, state.pending)) if not _again(ready, one, "")]
+        return state._replace(pending=tuple(kept))
+
+    def _ready(self, state: State) -> Mapping[tuple[Effect, str], _Way]:
+        """What replicas may take in hand here: what is decided, and what would be at a request; the fault it takes."""
+        kept = self.core.kept(state)
+        key = (state.sessions, state.faults)
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = self._asked(state)
+        return found
+
+    def _asked(self, state: State) -> dict[tuple[Effect, str], _Way]:
+        found: dict[tuple[Effect, str], _Way] = {}
+        for decided in self.core.decide(state):
+            if decided.effect is not None:
+                found[decided.effect, ""] = _Way(f"a replica decides: {decided.why}", inside=True)
+        for ask in (clients.requests, clients.repeated, operators.requests):
+            for request, fault, inside in ask(state, self.budget):
+                by_operator = request.what in ("evict", "pardon", "pause", "resume")
+                who = "an operator" if by_operator else self.jobs[request.job]
+                for asked in self.core.ask(state, request):
+                    if asked.effect is None or (asked.effect, "") in found:
+                        continue
+                    found.setdefault((asked.effect, fault), _Way(f"{who}: {request.what}: {asked.why}", inside))
+        return found
+
+    def _held(self, following: Next, room: int) -> Iterator[Next]:
+        """What happens, with each choice of what replicas have gone on holding meanwhile."""
+        after = following.state
+        if not after.pending:
+            yield following
             return
-        for following in self._next(state):
-            yield Next(following.what, self._looked(state, following.state), following.inside)
+        ready = self._ready(after)
+        old: list[Pending] = []
+        new: list[tuple[Pending, Ready]] = []
+        for one in after.pending:
+            plain = _plain(one)
+            if one.ready is None:
+                old += [] if _again(ready, plain, "") else [plain]
+            elif not _again(ready, plain, one.ready.fault):
+                new.append((plain, one.ready))
+        left = tuple(dict.fromkeys(old))
+        yield Next(following.what, after._replace(pending=left), following.inside)
+        for many in range(1, min(room, len(new)) + 1):
+            for chosen in itertools.combinations(new, many):
+                taken = [way.fault for _, way in chosen if way.fault]
+                if not self.budget.enough(after, taken):
+                    continue
+                hand = tuple(dict.fromkeys((*left, *(one for one, _ in chosen))))
+                faults = self.budget.spent(after, *taken)
+                what = " and ".join(self._why(one) for one, _ in chosen)
+                yield Next(
+                    f"{following.what}, beside what is in hand: {what}",
+                    after._replace(pending=hand, faults=faults),
+                    following.inside and all(way.inside for _, way in chosen),
+                )
+
+    def _why(self, pending: Pending) -> str:
+        return self.core.why.get(pending.effect, "what was decided")
 
     def _looked(self, before: State, after: State) -> State:
         """An agent that has only to note what is on its device has done so."""
@@ -77,14 +172,20 @@ class World:
                 after = records_changed(after) if look.wrote else after
         return after
 
-    def _next(self, state: State) -> Iterator[Next]:
-        answers = self.core.decide(state)
-        for decided in answers:
-            yield from self._take(state, decided, "a replica decides:", inside=True)
-        yield from self._replicas(state)
+    def _around(self, state: State) -> Iterator[Next]:
+        """What others than replicas do."""
+        for following in self._others(state):
+            yield self._prompt(state, following)
+
+    def _prompt(self, before: State, following: Next) -> Next:
+        if not self.size.prompt:
+            return following
+        return Next(following.what, self._looked(before, following.state), following.inside)
+
+    def _others(self, state: State) -> Iterator[Next]:
         for place in range(len(state.nodes)):
             yield from self._agent(state, place)
-        yield from self._time(state, answers)
+        yield from self._time(state, self.core.decide(state))
         for what, after in clients.events(state, self.jobs, self.budget):
             yield Next(what, after, inside=False)
         for what, after in operators.events(state, self.size, self.budget):
@@ -92,10 +193,6 @@ class World:
         if state.snapshot is not None and self.budget.left(state, "restored"):
             what = "etcd is restored from the backup, and repaired"
             yield Next(what, self._restored(state, state.snapshot), inside=False)
-        for ask in (clients.requests, clients.repeated, operators.requests):
-            for request, fault, inside in ask(state, self.budget):
-                faults = self.budget.spent(state, fault) if fault else state.faults
-                yield from self._request(state._replace(faults=faults), request, inside=inside)
 
     def _time(self, state: State, answers: tuple[Answered, ...]) -> Iterator[Next]:
         kinds = sorted({wait.kind.value for decided in answers for wait in decided.waits})
@@ -108,32 +205,24 @@ class World:
                 inside = not fault and not self.size.lasting and kind != "hold"
                 yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), inside)
 
-    def _replicas(self, state: State) -> Iterator[Next]:
-        for place, pending in enumerate(state.pending):
-            rest = state._replace(pending=state.pending[:place] + state.pending[place + 1 :])
-            if holds(state, pending):
-                check_write(self, state, pending)
-                why = self.core.why.get(pending.effect, "what was decided")
-                after = write(rest, pending.effect)
-                yield Next(f"written: {why}", after, inside=True)
-            else:
-                yield Next("a write loses its guard", rest, inside=True)
-            if self.budget.left(state, "crash"):
-                faults = self.budget.spent(state, "crash")
-                yield Next("the replica dies before it writes", rest._replace(faults=faults), inside=False)
-
-    def _request(self, state: State, request: Request, *, inside: bool) -> Iterator[Next]:
-        who = "an operator" if request.what in ("evict", "pardon", "pause", "resume") else self.jobs[request.job]
-        for asked in self.core.ask(state, request):
-            yield from self._take(state, asked, f"{who}: {request.what}:", inside=inside)
-
-    def _take(self, state: State, asked: Answered, who: str, *, inside: bool) -> Iterator[Next]:
-        """A replica that has nothing in hand takes a decision in hand."""
-        if asked.effect is None or len(state.pending) >= self.size.replicas:
-            return
-        pending = Pending(asked.effect)
-        if pending not in state.pending:
-            yield Next(f"{who} {asked.why}", state._replace(pending=(*state.pending, pending)), inside)
+    def _writes(self, state: State, at: State, ready: Mapping[tuple[Effect, str], _Way], room: int) -> Iterator[Next]:
+        """Replicas write what they have in hand, or what they decide now."""
+        for place, pending in enumerate(at.pending):
+            rest = at._replace(pending=at.pending[:place] + at.pending[place + 1 :])
+            now, inside, what = pending.ready, True, f"written: {self._why(pending)}"
+            if now is not None:
+                inside, what = now.inside, ready[pending.effect, now.fault].what
+                if now.fault:
+                    rest = rest._replace(faults=self.budget.spent(rest, now.fault))
+            if holds(at, pending):
+                check_write(self, at, pending)
+                following = Next(what, write(rest, pending.effect), inside)
+                yield from self._held(self._prompt(at, following), room - 1 if now else room)
+            elif now is None:
+                gone = state.pending[:place] + state.pending[place + 1 :]
+                yield Next("a write loses its guard", state._replace(pending=gone), inside=True)
+            elif inside:
+                yield Next(f"{what}, and cannot be written", state, inside=True)
 
     def _restored(self, state: State, snapshot: Snapshot) -> State:
         """The ledger as it was, then repaired. Agents obey no directive of an older epoch than they have seen."""
@@ -174,3 +263,15 @@ class World:
             if step.wrote:
                 moved = records_changed(moved)
             yield Next(f"{name}: {step.what}", moved, inside=not step.faults)
+
+
+def _plain(pending: Pending) -> Pending:
+    """As it is in hand, without what nothing depends on: whether what it does not compare has changed."""
+    guards, turn = pending.effect.guards, pending.effect.turn
+    untouched = turn is None and not guards.turn
+    return Pending(pending.effect, pending.fresh or untouched, pending.wish or not guards.spec)
+
+
+def _again(ready: Mapping[tuple[Effect, str], _Way], pending: Pending, fault: str) -> bool:
+    """Whether the same would be decided here, at no more than this fault."""
+    return pending == Pending(pending.effect) and ((pending.effect, "") in ready or (pending.effect, fault) in ready)
