@@ -215,7 +215,7 @@ def test_the_explorer_finds_a_planted_bug(planted: Planted, monkeypatch: pytest.
         lasting=planted.lasting,
         prompt=planted.nodes > 1,
     )
-    result = explore(size, max_states=MANY)
+    result = explore(size, max_states=MANY, workers=planted.nodes)
     assert result.violation is not None, f"not found in {result.states} states"
     number = int(result.violation.what.partition(" ")[2].partition(":")[0])
     assert number in planted.invariants, result.violation
