@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tsclient.news import Grant
 from tsclient.want import Want
@@ -60,6 +61,39 @@ class Entry:
         """What another process has to know of it."""
         off = self.off_stream()
         return replace(off, not_before=0.0) if off.not_before else off
+
+    def plain(self) -> list[object]:
+        """As `saved`, in values that JSON knows: it is put on record at each step, on the way of a turn."""
+        want = self.want
+        return [
+            self.key,
+            [want.job, want.groups, want.priority, want.join, want.backend],
+            self.stage.name,
+            self.sequence,
+            self.known,
+            [[grant.group, grant.token, grant.restored, grant.lost] for grant in self.grants],
+            self.returned,
+            self.waiters,
+            self.recovers,
+            self.unanswered or (self.sent and self.stage is Stage.YIELDING),
+        ]
+
+    @classmethod
+    def of(cls, plain: list[Any]) -> Entry:
+        """What `plain` was made of."""
+        key, (job, groups, *more), stage, sequence, known, grants, returned, waiters, recovers, unanswered = plain
+        return cls(
+            key,
+            Want(job, tuple(groups), *more),
+            Stage[stage],
+            sequence,
+            known=known,
+            grants=tuple(Grant(*grant) for grant in grants),
+            returned=tuple(returned),
+            waiters=waiters,
+            recovers=recovers,
+            unanswered=unanswered,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,12 @@ def test_what_was_packed_before_goes_behind_a_message_unread() -> None:
     assert (unpack(message), tuple(behind)) == (["entry", 1], kept)
 
 
+def test_an_entry_comes_out_as_another_process_has_to_know_it() -> None:
+    sent = entry.Entry(7, WANT, entry.Stage.YIELDING, 9, sent=True, not_before=5.0, grants=(GRANT,), recovers=5)
+    for one in (ENTRY, sent, entry.Entry(1, WANT), entry.Entry(1, WANT, entry.Stage.WAITING, 3, known=True)):
+        assert entry.Entry.of(unpack(pack(one.plain()))) == one.saved()
+
+
 def test_packets_come_one_by_one_whatever_their_length() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

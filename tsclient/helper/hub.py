@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tsclient import deadlines, forks
@@ -62,6 +62,13 @@ class _Session:
     stamp: int = 0
     head: bytes = b""
     entries: dict[int, bytes] = field(default_factory=dict)
+
+    def keep(self, stamp: int, head: bytes, put: Mapping[int, bytes], gone: Iterable[int]) -> None:
+        """Its helper has said, or noted, what has changed. No head: that has not."""
+        self.stamp, self.head = stamp, head or self.head
+        self.entries.update(put)
+        for key in gone:
+            self.entries.pop(key, None)
 
 
 class Hub:
@@ -263,10 +270,7 @@ class Hub:
             case ["news", int(number), int(stamp), news, put, gone]:
                 session = self._sessions.get(number)
                 if session is not None:
-                    session.stamp, session.head, *entries = stamp, *kept
-                    session.entries.update(zip(put, entries, strict=True))
-                    for key in gone:
-                        session.entries.pop(key, None)
+                    session.keep(stamp, kept[0], dict(zip(put, kept[1:], strict=True)), gone)
                     if news:
                         session.take(news)
                 return True
@@ -282,9 +286,9 @@ class Hub:
     def _read_notes(self, session: _Session) -> None:
         """What a helper that is dead has not said of it. The newest counts: it says all that those before it did."""
         for stamp, note in sorted(self._notes.read(session.place)) if session.place is not None else ():
-            message, *kept = split(note)
-            if unpack(message)[1] == session.number and stamp > session.stamp:
-                self._take(message, *kept)
+            number, head, put, gone = unpack(note)
+            if number == session.number and stamp > session.stamp:
+                session.keep(stamp, pack(head), {entry[0]: pack([name, entry]) for name, entry in put}, gone)
 
     def _ended(self, *, heard: bool, status: int | None, lived: float) -> None:
         """The helper has closed its socket: start another if anybody needs one."""

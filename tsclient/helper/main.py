@@ -56,15 +56,6 @@ def main(socket_fd: int, memory_fd: int, notes_fd: int, parent_pid: int) -> None
             os._exit(status)  # gRPC's threads are not waited for
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """An entry, the callers' key for it, and both as they are said."""
-
-    entry: Entry
-    name: int | None
-    packet: bytes
-
-
 @dataclass(slots=True)
 class _Client:
     """One session of the parent.
@@ -72,8 +63,7 @@ class _Client:
     Attributes:
         place: of its notes; None: it has none, and everything is said.
         stamp: of the newest state that was said or noted.
-        told: the entries as they were last said.
-        packed_head, packed: what there is now, so that what has not changed is not packed anew.
+        told: the entries as they were last said, with their names.
         noted: what is not said of them is noted.
     """
 
@@ -86,10 +76,8 @@ class _Client:
     names: dict[int, int] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     runner: Runner | None = None
-    packed_head: tuple[Saved, bytes] | None = None
     told_head: Saved | None = None
-    told: dict[int, bytes] = field(default_factory=dict)
-    packed: dict[int, _Packed] = field(default_factory=dict)
+    told: dict[int, tuple[int | None, Entry]] = field(default_factory=dict)
     noted: bool = False
 
 
@@ -168,9 +156,10 @@ class Helper:
                 pass  # it has left
             case ["entry", int(number)]:
                 client = self._clients[number]
-                name, entry = unpack(kept[0])
+                name, plain = unpack(kept[0])
+                entry = Entry.of(plain)
                 client.entries.append(entry)
-                client.told[entry.key] = kept[0]
+                client.told[entry.key] = (name, entry)
                 if name is not None:
                     client.names[entry.key] = name
             case ["order", int(number), order]:
@@ -232,20 +221,19 @@ class Helper:
         """
         assert client.runner is not None
         head, entries = client.runner.save()
-        client.packed = packed = {entry.key: _packed(client, name, entry) for name, entry in entries}
-        put = [key for key, one in packed.items() if client.told.get(key) != one.packet]
-        gone = [key for key in client.told if key not in packed]
+        now = {one[1].key: one for one in entries}
+        put = [one for key, one in now.items() if client.told.get(key) != one]
+        gone = [key for key in client.told if key not in now]
         if not (news or put or gone or client.noted or head != client.told_head):
             return
         client.stamp += 1
-        if client.packed_head is None or client.packed_head[0] != head:
-            client.packed_head = (head, pack(head))
-        kept = [client.packed_head[1], *(packed[key].packet for key in put)]
-        packet = pack(["news", client.number, client.stamp, news, put, gone], *kept)
-        client.noted = not news and self._note(client, packet)
-        if not client.noted:
-            client.told, client.told_head = {key: one.packet for key, one in packed.items()}, head
-            self._send(packet)
+        entries_said = [[name, entry.plain()] for name, entry in put]
+        if not news and self._note(client, pack([client.number, head, entries_said, gone])):
+            client.noted = True
+            return
+        kept = [pack(head) if head != client.told_head else b"", *map(pack, entries_said)]
+        self._send(pack(["news", client.number, client.stamp, news, [entry.key for _, entry in put], gone], *kept))
+        client.told, client.told_head, client.noted = now, head, False
 
     def _note(self, client: _Client, packet: bytes) -> bool:
         return client.place is not None and self._notes.write(client.place, client.stamp, packet)
@@ -269,13 +257,6 @@ class Helper:
         if self._held_up:
             asyncio.get_running_loop().remove_writer(self._socket)
             self._held_up = False
-
-
-def _packed(client: _Client, name: int | None, entry: Entry) -> _Packed:
-    known = client.packed.get(entry.key)
-    if known is not None and known.entry is entry and known.name == name:
-        return known
-    return _Packed(entry, name, pack([name, entry.saved()]))
 
 
 class _ToParent(logging.Handler):
