@@ -7,8 +7,7 @@ from chaos.explore.faults import LASTING
 from chaos.explore.size import Size
 
 SETS: tuple[Size, ...] = (
-    Size(replicas=2, faults=(("expire", 1), ("restart", 1), ("crash", 1)), prompt=True),
-    Size(replicas=2, faults=(("crash", 1), ("repeat", 1)), prompt=True),
+    Size(replicas=2, faults=(("expire", 1), ("restart", 1), ("crash", 1), ("repeat", 1)), prompt=True),
     # Clients and operators.
     Size(nodes=1, faults=(("die", 1), ("repeat", 1))),
     Size(nodes=1, faults=(("expire", 1), ("pause", 1))),

@@ -17,9 +17,9 @@ def test_the_default_set_has_every_fault() -> None:
     assert {name for size in SETS for name, _ in size.faults} == set(FAULTS)
 
 
-def test_the_default_set_has_the_whole_of_two_by_two_by_two() -> None:
+def test_the_default_set_has_two_by_two_by_two_with_all_four_faults_in_one_model() -> None:
     large = [size for size in SETS if (size.jobs, size.nodes, size.replicas) == (2, 2, 2)]
-    assert {name for size in large for name, _ in size.faults} >= {"expire", "restart", "crash", "repeat"}
+    assert any({name for name, _ in size.faults} >= {"expire", "restart", "crash", "repeat"} for size in large)
 
 
 def test_one_model_is_searched_and_described(capsys: pytest.CaptureFixture[str]) -> None:
