@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import coordinator.decide.spec
 from chaos.explore.coverage import Coverage
 from chaos.explore.device import life_of
 from chaos.explore.picture import EPOCH, GHOST, GROUP, SPEC, TICKET, TOKEN, WANTED, Picture, session
@@ -203,6 +204,7 @@ class Core:
         return Answered()
 
     def _run(self, asked: Callable[[], _Answer]) -> _Answer:
+        coordinator.decide.spec.AT_ONCE = self.size.at_once  # models of several sizes may share a process
         return self.coverage.call(asked) if self.coverage else asked()
 
     # ------------------------------------------------------------------------------------------------ an effect

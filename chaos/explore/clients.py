@@ -110,4 +110,4 @@ def _started(state: State, job: int, session: int) -> State:
 
 def _may_start(state: State, job: int, place: int) -> bool:
     node = state.nodes[place]
-    return node.processes[job] is None and node.up and in_force(state.turn, place)
+    return node.processes[job] is None and node.up and bool(node.registered) and in_force(state.turn, place)

@@ -8,7 +8,10 @@ from chaos.explore.state import (
     GONE,
     LATER,
     LOST,
+    NO_RECORD,
     NO_TURN,
+    PARDONED,
+    QUARANTINED,
     DirectiveState,
     Effect,
     NodeState,
@@ -49,7 +52,7 @@ def stale(state: State, pending: Pending) -> bool:
             return True
         if not create and ticket is not None:
             return True
-    return any(state.quarantined[job] != bool(mod) for job, mod in guards.health)
+    return any(state.quarantined[job] != mod for job, mod in guards.health)
 
 
 def write(state: State, effect: Effect) -> State:
@@ -61,7 +64,7 @@ def write(state: State, effect: Effect) -> State:
         turn = effect.turn
         if effect.new_epoch:
             passed = tuple(kind for kind in passed if kind not in ("answer", "backoff", "drop"))
-            nodes = tuple(_new_epoch(node, overtaken=effect.overtakes) for node in nodes)
+            nodes = tuple(_new_epoch(node, overtaken=effect.overtakes, told=before.phase != NO_TURN) for node in nodes)
         if effect.new_token:
             passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
             tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
@@ -73,7 +76,7 @@ def write(state: State, effect: Effect) -> State:
         tickets[change.job] = _ticket(tickets, change)
     quarantined = state.quarantined
     if effect.health:
-        changed = dict(effect.health)
+        changed = {job: QUARANTINED if out else PARDONED for job, out in effect.health}
         quarantined = tuple(changed.get(job, was) for job, was in enumerate(quarantined))
     for place, directive in effect.directives:
         nodes = put(nodes, place, told(nodes[place], directive, new_epoch=effect.new_epoch))
@@ -96,7 +99,7 @@ def write(state: State, effect: Effect) -> State:
         turn, spec, lost = TurnState(), spec._replace(there=False), (0,) * len(lost)
         lost_by = lost
         pending = tuple(one._replace(fresh=False, wish=False) for one in pending)
-        quarantined = (False,) * len(quarantined)
+        quarantined = (NO_RECORD,) * len(quarantined)
     after = state._replace(
         turn=turn,
         spec=spec,
@@ -168,9 +171,15 @@ def _pin_changed(pending: Pending) -> Pending:
     return pending._replace(effect=pending.effect._replace(turn=turn._replace(pin_changed=True)))
 
 
-def _new_epoch(node: NodeState, *, overtaken: bool) -> NodeState:
-    """What was prepared for an earlier epoch counts for nothing; what has begun is of an older one."""
+def _new_epoch(node: NodeState, *, overtaken: bool, told: bool) -> NodeState:
+    """What was prepared for an earlier epoch counts for nothing; what has begun is of an older one.
+
+    Agents learn of an epoch by a directive. The turn that a group begins with tells them none (``told``): one that was
+    left from before a hand deleted the last turn is carried out as ever.
+    """
     ahead = node.ahead and not overtaken
+    if not told and node.directive is not None:
+        return node._replace(ahead=ahead)
     disk = node.disk and (2 if node.disk[0] else 0, node.disk[1])
     return node._replace(prepared=False, refused=False, begun=2 if node.begun else 0, disk=disk, ahead=ahead)
 

@@ -24,6 +24,7 @@ FAULTS: dict[str, str] = {
     "force": "an operator insists on a spec or a deletion that would leave state behind",
     "taken": "another group has the device of a node, and gives it back after a while",
     "erase": "a directive is deleted from etcd by hand",
+    "wipe": "the group's turn is deleted from etcd by hand",
     "restored": "etcd is restored from a backup, and repaired before a replica starts",
     "crash": "a replica dies between deciding and writing, any number of times",
     "repeat": "a message arrives once more: a client's request, or an agent's answer",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.explore.state import NO_TURN, Pending, State, in_force
+from chaos.explore.state import NO_TURN, QUARANTINED, Pending, State, in_force
 
 if TYPE_CHECKING:
     from chaos.explore.world import World
@@ -39,8 +39,13 @@ def check_state(world: World, state: State) -> None:
         raise Broken(5, "two tickets are granted")
     if turn.phase == "HELD":
         _check_held(world, state, granted)
-    elif granted:
+    elif granted and not _taken_back(world, state):
         raise Broken(5, f"{jobs[granted[0]]} has a grant, and nobody holds the turn")
+
+
+def _taken_back(world: World, state: State) -> bool:
+    """Whether a hand has deleted the turn, and a replica would do something about the grant that it has left."""
+    return "wipe" in dict(world.size.faults) and any(one.effect is not None for one in world.core.decide(state))
 
 
 def _check_held(world: World, state: State, granted: list[int]) -> None:
@@ -120,7 +125,7 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
             continue
         if world.size.priority(job) != world.size.priority(holder):
             continue
-        eligible = not state.quarantined[job] and before.pinned in ("", world.jobs[job])
+        eligible = state.quarantined[job] != QUARANTINED and before.pinned in ("", world.jobs[job])
         if eligible:
             raise Broken(6, f"{after.holder} is granted before {world.jobs[job]}, which came earlier")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from chaos.explore.bridge import Request
 from chaos.explore.faults import Budget
 from chaos.explore.size import Size
-from chaos.explore.state import NO_TURN, Snapshot, SpecState, State, in_force, put
+from chaos.explore.state import LOST, NO_TURN, Snapshot, SpecState, State, TurnState, in_force, put
 
 
 def requests(state: State, budget: Budget) -> Iterator[tuple[Request, str, bool]]:
@@ -43,6 +43,8 @@ def events(state: State, size: Size, budget: Budget) -> Iterator[tuple[str, Stat
         yield from _wish(state, budget, "delete", "the group is made anew", SpecState(generation=spec.generation))
     if spec.there and not spec.force and budget.left(state, "force"):
         yield from _wish(state, budget, "force", "an operator insists", spec._replace(force=True))
+    if state.turn.phase != NO_TURN and budget.left(state, "wipe"):
+        yield "the turn is deleted by hand", _wiped(state, budget)
     for place, node in enumerate(state.nodes):
         name = f"n{place + 1}"
         changes = []
@@ -61,6 +63,15 @@ def events(state: State, size: Size, budget: Budget) -> Iterator[tuple[str, Stat
         for fault, what, after in changes:
             faults = budget.spent(state, fault) if fault else state.faults
             yield what, state._replace(nodes=put(state.nodes, place, after), faults=faults)
+
+
+def _wiped(state: State, budget: Budget) -> State:
+    """Nobody knows any more who holds the turn, nor how anybody's turn ended. All else is there."""
+    granted = [ticket is not None and ticket.state == "GRANTED" for ticket in state.tickets]
+    lost = tuple(LOST if was or held else 0 for was, held in zip(state.lost, granted, strict=True))
+    pending = tuple(one for one in state.pending if not one.effect.guards.turn)
+    faults = budget.spent(state, "wipe")
+    return state._replace(turn=TurnState(), passed=(), pending=pending, lost=lost, faults=faults)
 
 
 def _wish(state: State, budget: Budget, fault: str, what: str, spec: SpecState) -> Iterator[tuple[str, State]]:

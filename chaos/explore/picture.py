@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chaos.explore.device import client_process, processes_of
 from chaos.explore.size import Size
-from chaos.explore.state import NO_TURN, Answer, NodeState, State, TicketState, TurnState
+from chaos.explore.state import NO_TURN, PARDONED, QUARANTINED, Answer, NodeState, State, TicketState, TurnState
 from coordinator.decide import GroupView, Wait
 from coordinator.decide import NodeState as Node
 from coordinator.decide.core import decide
@@ -54,6 +54,7 @@ WANTED, GHOST = 2, 1
 """Sequence numbers: of the acquire that a client wants, and of one of the past."""
 
 BAD = Job(health=Health.QUARANTINED, why="at fault")
+HEALTH = {QUARANTINED: BAD, PARDONED: Job(health=Health.OK)}
 
 
 def device(node: str) -> str:
@@ -120,7 +121,11 @@ class Picture:
             turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN) if there else None,
             tickets=Queue.of(tickets),
             nodes={name: self._node(name, node) for name, node in zip(self.names, state.nodes, strict=True)},
-            jobs={name: Kept(name, BAD, 1, 1) for name, out in zip(jobs, state.quarantined, strict=True) if out},
+            jobs={
+                name: Kept(name, HEALTH[said], said, said)
+                for name, said in zip(jobs, state.quarantined, strict=True)
+                if said
+            },
             passed=passed,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.decide.spec import AT_ONCE
 from ledger.records import LostPolicy, NodeLostPolicy, Policy
 
 
@@ -21,6 +22,7 @@ class Size:
         several: jobs whose tickets are for this group and for another.
         aging, max_hold: of the group's policy: the latter is on or off.
         park_only: of the policy: a lost job is never killed.
+        at_once: how many claims or waiters one transaction takes: in the field `coordinator.decide.spec.AT_ONCE`.
         fence: a new agent waits until the helpers of the old one have ended. Off, to see what comes of that.
         prompt: what an agent has only to note of its device is noted at once. Nobody decides on it but where a node
             leaves the group or a job is pinned; it leaves out that agents are slow in that, and many states.
@@ -38,6 +40,7 @@ class Size:
     aging: bool = False
     max_hold: bool = False
     park_only: bool = False
+    at_once: int = AT_ONCE
     fence: bool = True
     prompt: bool = False
     symmetry: bool = True
@@ -82,6 +85,7 @@ class Size:
             "turns of limited length" if self.max_hold else "",
             "a job of two groups" if self.several else "",
             "lost jobs are never killed" if self.park_only else "",
+            f"{self.at_once} at once" if self.at_once != AT_ONCE else "",
             "" if self.fence else "no OS locks",
             "agents note at once" if self.prompt else "",
         ]

