@@ -15,6 +15,7 @@ _COMMANDS, _NUMBERS, _QUEUE = (
     "coordinator/decide/numbers.py",
     "coordinator/decide/queue.py",
 )
+_DROP = "coordinator/decide/drop.py"
 _TESTS = "tests/coordinator/decide"
 
 
@@ -270,6 +271,20 @@ DECISIONS: tuple[Mutant, ...] = (
         ),
         _breaks(4, search="--nodes 1"),
         fast=True,
+    ),
+    Mutant(
+        "back-as-before",
+        "A node that was dropped is taken back, and who was on without it is believed to be on there too.",
+        (
+            Edit(
+                _DROP,
+                "returned",
+                "nodes=tuple(sorted({*turn.nodes, *back})), resident=unknown(turn), attempt=0",
+                "nodes=tuple(sorted({*turn.nodes, *back})), attempt=0",
+            ),
+        ),
+        _breaks(2, search="--prompt --fault lapse --fault drop --fault refuse"),
+        behind="A node that obeys as it comes back has cleared its device: only one that refuses shows it.",
     ),
     Mutant(
         "kill-in-grace",
