@@ -287,6 +287,14 @@ DECISIONS: tuple[Mutant, ...] = (
         behind="A node that obeys as it comes back has cleared its device: only one that refuses shows it.",
     ),
     Mutant(
+        "grant-beside-no-turn",
+        "A grant goes on being there after the turn that it is of was deleted.",
+        (Edit(_IDLE, "idle", "for ticket in view.tickets.granted:", "for ticket in ():"),),
+        _breaks(5, search="--jobs 1 --nodes 1 --fault wipe"),
+        behind="A turn ends in the transaction that ends its ticket: only one that a hand has deleted shows it.",
+        fast=True,
+    ),
+    Mutant(
         "kill-in-grace",
         "A job whose session is lost is killed at the first sign of resistance.",
         (
