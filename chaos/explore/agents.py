@@ -16,7 +16,11 @@ from chaos.explore.device import ORPHANED, moved
 from chaos.explore.faults import Budget
 from chaos.explore.invariants import Broken
 from chaos.explore.life import Become, Lives, Situation
+from chaos.explore.memo import Memo
 from chaos.explore.state import BLAMED, LATER, NodeState, Saying, State, put
+
+_SITUATIONS = 200_000
+"""Of so many situations of a node at most the next steps are remembered."""
 
 LOOKS = "looks"
 """The step in which an agent notes what is on its device while no switch is in hand."""
@@ -44,7 +48,7 @@ class Agents:
     lives: Lives
     budget: Budget
     fence: bool = True
-    _known: dict[object, tuple[Step, ...]] = field(default_factory=dict)
+    _known: dict[object, tuple[Step, ...]] = field(default_factory=lambda: Memo(_SITUATIONS))
 
     def steps(self, state: State, place: int) -> tuple[Step, ...]:
         """Everything that this node's agent, living or dead, and its helpers may do next."""

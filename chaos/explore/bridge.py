@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import coordinator.decide.spec
 from chaos.explore.coverage import Coverage
 from chaos.explore.device import life_of
+from chaos.explore.memo import Memo
 from chaos.explore.picture import EPOCH, GHOST, GROUP, SPEC, TICKET, TOKEN, WANTED, Picture, session
 from chaos.explore.size import Size
 from chaos.explore.state import (
@@ -94,6 +95,9 @@ NAMELESS = frozenset({"decide", "pause", "resume"})
 
 Seen = tuple[object, ...]
 
+_PICTURES = 100_000
+"""Of so many at most the answers are remembered: some 20 kB each."""
+
 
 @dataclass(slots=True)
 class Core:
@@ -111,7 +115,7 @@ class Core:
     coverage: Coverage | None = None
     symmetry: Symmetry | None = None
     why: dict[Effect, str] = field(default_factory=dict)
-    _known: dict[Seen, _Known] = field(default_factory=dict)
+    _known: dict[Seen, _Known] = field(default_factory=lambda: Memo(_PICTURES))
     _last: tuple[State, _Known] | None = None
     _pictures: tuple[Picture, ...] = ()
     _changes: tuple[tuple[Names, Names], ...] = ()

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from chaos.explore.faults import Budget
+from chaos.explore.memo import Memo
 from chaos.explore.size import Size
 from chaos.explore.state import (
     Answer,
@@ -36,6 +37,9 @@ from chaos.explore.state import (
 
 _Value = TypeVar("_Value")
 
+_PARTS = 500_000
+"""Of so many parts of states at most the fingerprints are remembered, and of as many the other forms."""
+
 
 class Names(NamedTuple):
     """A change of places: of each job and each node the place that it has afterwards."""
@@ -50,8 +54,8 @@ class Symmetry:
 
     size: Size
     _budget: Budget = field(init=False)
-    _prints: dict[object, int] = field(default_factory=dict)
-    _renamed: dict[object, object] = field(default_factory=dict)
+    _prints: dict[object, int] = field(default_factory=lambda: Memo(_PARTS))
+    _renamed: dict[object, object] = field(default_factory=lambda: Memo(_PARTS))
 
     def __post_init__(self) -> None:
         self._budget = Budget(dict(self.size.faults))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import coordinator.decide.commands
-from chaos.explore import clients
+from chaos.explore import agents, bridge, clients, symmetry
 from chaos.explore.bridge import DECIDE, Answered, Core
 from chaos.explore.etcd import holds, write
 from chaos.explore.faults import Budget
@@ -180,3 +180,15 @@ def test_what_was_looked_into_twice_is_one_state_of_a_circle() -> None:
 
     assert cycle([edges((1, [2, 3]), (2, [3])), edges((1, [2, 3]), (3, []))]) == []
     assert set(cycle([edges((1, [2]), (1, [2]), (2, [3])), edges((2, [3]), (3, [1]))])) == {1, 2, 3}
+
+
+def test_what_is_forgotten_is_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search whose memory is far too small finds what another does, with more questions."""
+    size = SIZES[-1]
+    whole = explore(size)
+    for place, name in ((bridge, "_PICTURES"), (symmetry, "_PARTS"), (agents, "_SITUATIONS")):
+        monkeypatch.setattr(place, name, 20)
+    small = explore(size)
+    assert small.asked > whole.asked
+    assert (small.states, small.transitions, small.depth) == (whole.states, whole.transitions, whole.depth)
+    assert small.whole
