@@ -44,11 +44,12 @@ SETS: tuple[Size, ...] = (
     Size(
         jobs=1,
         specs=((0, 1), (1,)),
-        faults=(("respec", 1), ("restart", 1), ("away", 1), ("drop", 1)),
+        faults=(("respec", 1), ("force", 1), ("restart", 1), ("away", 1), ("drop", 1)),
         prompt=True,
     ),
     Size(nodes=1, faults=(("wipe", 1),)),
     Size(jobs=1, faults=(("delete", 1),), at_once=1),
+    Size(jobs=1, faults=(("delete", 1), ("restart", 1), ("away", 1), ("drop", 1)), prompt=True),
     Size(nodes=1, faults=(("delete", 2), ("force", 1))),
     # Who is served next.
     Size(jobs=3, nodes=1),

@@ -287,6 +287,25 @@ DECISIONS: tuple[Mutant, ...] = (
         behind="A node that obeys as it comes back has cleared its device: only one that refuses shows it.",
     ),
     Mutant(
+        "forgotten-uncleared",
+        "A node that leaves and whose agent stays away is forgotten, and not told to clear its devices.",
+        (
+            Edit(
+                _DROP,
+                "_drop",
+                "return replace(decision, absent=(node,), directives=told)",
+                "return replace(decision, absent=(node,), "
+                "**({'forget': (node,)} if node in turn.leaving else {'directives': told}))",
+            ),
+        ),
+        _breaks(
+            9,
+            search="--jobs 1 --specs 1,2/2 --prompt "
+            "--fault respec --fault force --fault restart --fault away --fault drop",
+        ),
+        behind="A COMMIT that its agent has died in shows it: what that had locked is left to it.",
+    ),
+    Mutant(
         "grant-beside-no-turn",
         "A grant goes on being there after the turn that it is of was deleted.",
         (Edit(_IDLE, "idle", "for ticket in view.tickets.granted:", "for ticket in ():"),),

@@ -3,7 +3,8 @@
 (protocol rule 23).
 
 What runs on such a node nobody can know. So the jobs that have processes there are quarantined, and the node is told
-at once to clear its devices: its agent does that first of all when it is back, and then the node is in force again.
+at once to clear its devices: its agent does that first of all when it is back, and then the node is in force again; or,
+if the group does not want it any more, is forgotten.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from coordinator.decide.switch import (
 from coordinator.decide.view import GroupView
 from ledger import defaults
 from ledger.kept import Kept
-from ledger.records import GroupSpec, Job, NodeLostPolicy, Phase, ResidentKind, Turn
+from ledger.records import Ack, GroupSpec, Job, NodeLostPolicy, Outcome, Phase, ResidentKind, Turn
 
 
 def held_up(view: GroupView, turn: Turn, node: str, note: str, waits: frozenset[Wait] = frozenset()) -> Verdict:
@@ -47,12 +48,36 @@ def held_up(view: GroupView, turn: Turn, node: str, note: str, waits: frozenset[
 
 
 def returned(view: GroupView, turn: Turn, spec: GroupSpec) -> Verdict | None:
-    """Take back the nodes that were dropped, once their agents have done what they were told when they were."""
-    back = [one.node for one in spec.nodes if one.node not in turn.nodes and _has_obeyed(view, one.node)]
+    """Take back the nodes that were dropped, once their agents have done what they were told when they were.
+
+    Of those that the spec does not name, who is cleared is forgotten; the others come back to leave by a switch.
+    """
+    out = sorted(view.nodes.keys() - set(turn.nodes))
+    if not out:
+        return None
+    wanted = {one.node for one in spec.nodes}
+    cleared = tuple(node for node in out if node not in wanted and _is_cleared(view, node))
+    if cleared:
+        why = f"{', '.join(cleared)} is cleared, and not wanted any more: it is forgotten."
+        return Verdict(Decision(why, forget=cleared))
+    back = [node for node in out if (node in wanted or _is_told(view, node)) and _has_obeyed(view, node)]
     if not back:
         return None
-    after = replace(turn, nodes=tuple(sorted({*turn.nodes, *back})), resident=unknown(turn), attempt=0, blocked=None)
+    after = replace(
+        turn,
+        nodes=tuple(sorted({*turn.nodes, *back})),
+        leaving=tuple(sorted({*turn.leaving, *back} - wanted)),
+        resident=unknown(turn),
+        attempt=0,
+        blocked=None,
+    )
     return Verdict(Decision(f"{', '.join(back)} is back: a switch will show who is on.", after))
+
+
+def uncleared(view: GroupView, turn: Turn) -> tuple[str, ...]:
+    """The nodes that were dropped and have yet to clear their devices, whether or not they are wanted back."""
+    out = sorted(view.nodes.keys() - set(turn.nodes))
+    return tuple(node for node in out if _is_told(view, node) and not _is_cleared(view, node))
 
 
 def _drop(view: GroupView, turn: Turn, node: str) -> Decision:
@@ -67,8 +92,6 @@ def _drop(view: GroupView, turn: Turn, node: str) -> Decision:
         decision = _begun_anew(_knowing(view, health), after, why, bad, health)
     else:
         decision = Decision(why, replace(after, epoch=next_epoch(view, turn)), health=health)
-    if node in turn.leaving:  # it is not wanted back
-        return replace(decision, absent=(node,), forget=(node,))
     assert decision.turn is not None
     told = {**decision.directives, node: clear(view, decision.turn, node)}
     return replace(decision, absent=(node,), directives=told)
@@ -109,8 +132,22 @@ def _knowing(view: GroupView, health: Mapping[str, Job]) -> GroupView:
 
 def _has_obeyed(view: GroupView, node: str) -> bool:
     state = view.node(node)
-    if state.agent is None:
-        return False
-    return state.directive is None or (
-        state.ack is not None and state.ack.value.directive_revision == state.directive.mod
-    )
+    return state.agent is not None and (state.directive is None or _answer(view, node) is not None)
+
+
+def _is_cleared(view: GroupView, node: str) -> bool:
+    """Whether the node, which is not in force, has answered that nobody is on there."""
+    ack = _answer(view, node)
+    return ack is not None and ack.outcome is Outcome.COMMITTED
+
+
+def _is_told(view: GroupView, node: str) -> bool:
+    """Whether the group has told the node anything. A hand may have deleted what; then the answer to it is left."""
+    return view.node(node).directive is not None or view.node(node).ack is not None
+
+
+def _answer(view: GroupView, node: str) -> Ack | None:
+    state = view.node(node)
+    if state.directive is None or state.ack is None or state.ack.value.directive_revision != state.directive.mod:
+        return None
+    return state.ack.value

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coordinator.decide.committing import KILL_AT_ATTEMPT
 from coordinator.decide.decision import Decision, Grant, Refuse, Remove, Verdict, Wait, WaitKind
-from coordinator.decide.drop import held_up, returned
+from coordinator.decide.drop import held_up, returned, uncleared
 from coordinator.decide.numbers import next_token
 from coordinator.decide.queue import head_of, passed_over, pinned_for_several
 from coordinator.decide.spec import claims_missing, deleted, respecified
@@ -67,7 +67,7 @@ def idle(view: GroupView) -> Verdict:
 
 def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     """What has to be put right before anybody is served, with the spec in force."""
-    if spec.mod == turn.generation and not turn.leaving and (surplus := _surplus_claims(view, spec.value)):
+    if spec.mod == turn.generation and not turn.leaving and (surplus := _surplus_claims(view, turn, spec.value)):
         why = "Claims on devices that the group does not have any more."
         return Verdict(Decision(why, unclaim=surplus, spec_mod=spec.mod))
     if turn.pinned and view.processes_revision(turn.nodes) > turn.pinned.processes_revision:
@@ -146,9 +146,11 @@ def _held_back(view: GroupView, turn: Turn, waits: set[Wait], *, grace_over: boo
     return Verdict(waits=frozenset(waits | {backoff}), note=f"Blocked by {turn.blocked.node}: {turn.blocked.reason}.")
 
 
-def _surplus_claims(view: GroupView, spec: GroupSpec) -> tuple[tuple[str, str], ...]:
+def _surplus_claims(view: GroupView, turn: Turn, spec: GroupSpec) -> tuple[tuple[str, str], ...]:
+    """Not those of a node that has yet to be cleared: another group would be served beside what is locked there."""
     wanted = {(one.node, device) for one in spec.nodes for device in one.devices}
-    have = [(node, device) for node in sorted(view.nodes) for device in view.claimed(node)]
+    mine = sorted(view.nodes.keys() - uncleared(view, turn))
+    have = [(node, device) for node in mine for device in view.claimed(node)]
     return tuple(claim for claim in have if claim not in wanted)[:100]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from coordinator.decide.decision import Decision, Verdict
+from coordinator.decide.drop import uncleared
 from coordinator.decide.switch import refuse_deleting, resident_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
@@ -53,8 +54,7 @@ def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
         pinned=None,
     )
     why = "The new spec is adopted; a switch will show who is on."
-    dropped = tuple(node for node in sorted(view.nodes) if node not in after.nodes)  # and not wanted back
-    return Verdict(Decision(why, after, spec_mod=spec.mod, forget=dropped))
+    return Verdict(Decision(why, after, spec_mod=spec.mod))
 
 
 def deleted(view: GroupView, turn: Turn) -> Verdict:
@@ -66,8 +66,12 @@ def deleted(view: GroupView, turn: Turn) -> Verdict:
     parked = view.parked_on(turn.nodes)
     resident = resident_of(turn)
     left = [job for job in parked if not (resident.kind is ResidentKind.JOB and resident.job == job)]
-    if left and not (view.spec and view.spec.value.force):
+    forced = view.spec is not None and view.spec.value.force
+    if left and not forced:
         return Verdict(note=f"The deletion waits: {', '.join(left)} would leave state behind.")
+    if (nodes := uncleared(view, turn)) and not forced:
+        why = "has yet to clear its devices, where a job may be locked; --force deletes the group without it."
+        return Verdict(note=f"The deletion waits: {', '.join(nodes)} {why}")
     claims = tuple((node, device) for node in sorted(view.nodes) for device in view.claimed(node))
     if len(claims) > AT_ONCE:
         return Verdict(Decision("Claims of a group that is being deleted.", unclaim=claims[:AT_ONCE]))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from coordinator.decide import GroupView
+from coordinator.decide.drop import uncleared
 from coordinator.decide.switch import may_kill, resident_of
 from ledger.records import Ended
 
@@ -12,7 +13,7 @@ AT_MOST = 3
 
 
 def remarks(view: GroupView) -> tuple[str, ...]:
-    """Sentences; none where all is as it should be (protocol rules 8, 13 and 21)."""
+    """Sentences; none where all is as it should be (protocol rules 8, 13, 21 and 23)."""
     found: list[str] = []
     for node, state in sorted(view.nodes.items()):
         if state.processes is not None:
@@ -26,6 +27,8 @@ def remarks(view: GroupView) -> tuple[str, ...]:
                 found.append(f"On {node} of no job of the group: process {_some(pids)}.")
         if state.agent is not None and not state.agent.value.parked_means_stopped:
             found.append(f"On {node} a parked process could still run: promise 1 holds only for jobs that behave.")
+    if view.turn is not None and (nodes := uncleared(view, view.turn.value)):
+        found.append(f"{_some(list(nodes))}, not in force, has yet to clear its devices: the group keeps them.")
     if view.turn is not None and resident_of(view.turn.value).ended is Ended.LOST and not may_kill(view):
         found.append(f"{resident_of(view.turn.value).job} is lost, and by the policy park-only it is not killed.")
     return tuple(found)

@@ -10,16 +10,20 @@ import pytest
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import GroupView, Refuse, WaitKind, decide
-from ledger.etcd.txn import absent
+from ledger.etcd.txn import absent, modified_at
 from ledger.kept import Kept
 from ledger.keys import Keys
 from ledger.records import (
+    Ack,
     Blocked,
+    Claim,
     Directive,
     DirectiveKind,
+    Fault,
     Health,
     LostPolicy,
     NodeLostPolicy,
+    Outcome,
     Phase,
     Policy,
     ResidentKind,
@@ -30,6 +34,7 @@ from tests.coordinator.decide.views import (
     DIRECTIVE,
     EPOCH,
     RELEASED,
+    UNKNOWN,
     apply,
     bringing,
     decision,
@@ -37,6 +42,7 @@ from tests.coordinator.decide.views import (
     group,
     mixed,
     on,
+    said,
     turn_of,
     waiting,
 )
@@ -148,17 +154,12 @@ def test_rule_23_the_last_node_is_never_dropped() -> None:
     assert not decide(idle("b", nodes=("n2",), spec_nodes=("n2",))).waits
 
 
-def test_rule_23_a_leaving_node_is_forgotten() -> None:
+def test_rule_23_a_leaving_node_is_told_to_clear_its_devices_too_and_is_not_forgotten() -> None:
     found = decision(idle("b", leaving=("n2",), spec_nodes=("n1",), passed=OVER))
     assert found.turn is not None and (found.turn.nodes, found.turn.leaving) == (("n1",), ())
-    assert found.forget == ("n2",) and "n2" not in found.directives
-
-
-def test_rule_23_a_dropped_node_that_is_out_of_the_spec_is_forgotten_when_that_is_adopted() -> None:
-    view = group(*waiting("b"), resident=on("a"), nodes=("n1",), policy=DROP, away=("n2",))
-    assert view.spec is not None
-    smaller = replace(view.spec, value=replace(view.spec.value, nodes=view.spec.value.nodes[:1]), mod=99)
-    assert decision(replace(view, spec=smaller)).forget == ("n2",)
+    assert not found.forget
+    told = found.directives["n2"]
+    assert (told.kind, told.on, told.kill, told.devices) == (DirectiveKind.COMMIT, "", True, ("gpu-n2",))
 
 
 def test_rule_23_the_doubt_about_a_dropped_node_goes_with_it() -> None:
@@ -167,17 +168,75 @@ def test_rule_23_the_doubt_about_a_dropped_node_goes_with_it() -> None:
     assert turn_of(idle("b", passed=OVER, unrestored=doubted)).unrestored == doubted
 
 
-def dropped(*, answered: bool, away: tuple[str, ...] = ()) -> GroupView:
+def dropped(*, answered: bool, answer: Ack = COMMITTED, away: tuple[str, ...] = (), **more: Any) -> GroupView:
     """n2 was dropped, and has answered or not; nobody waits."""
-    view = group(resident=on("a"), nodes=("n1",), policy=DROP, away=away)
+    view = group(**{"resident": on("a"), "nodes": ("n1",), "policy": DROP, "away": away, **more})
     directive = Kept("n2", Directive(epoch=EPOCH, kind=DirectiveKind.COMMIT), 50, DIRECTIVE)
-    ack = Kept("n2", COMMITTED, 55, 55) if answered else None
-    return replace(view, nodes={**view.nodes, "n2": replace(view.node("n2"), directive=directive, ack=ack)})
+    ack = Kept("n2", answer, 55, 55) if answered else None
+    claims = {"gpu-n2": Kept("gpu-n2", Claim(group="g"), 4, 4)}
+    state = replace(view.node("n2"), directive=directive, ack=ack, claims=claims)
+    if "n2" in away:
+        state = replace(state, agent=None)
+    elif state.agent is None:
+        state = replace(state, agent=view.node("n1").agent)
+    return replace(view, nodes={**view.nodes, "n2": state})
 
 
 def test_rule_23_a_dropped_node_is_in_force_again_once_it_has_obeyed_and_a_switch_shows_who_is_on() -> None:
     turn = turn_of(dropped(answered=True))
-    assert turn.nodes == ("n1", "n2")
+    assert (turn.nodes, turn.leaving) == (("n1", "n2"), ())
     assert turn.resident is not None and turn.resident.kind is ResidentKind.UNKNOWN
     assert decide(dropped(answered=False)).decision is None
     assert decide(dropped(answered=True, away=("n2",))).decision is None
+
+
+UNWANTED: dict[str, Any] = {"spec_nodes": ("n1",)}
+"""The spec in force does not name n2."""
+
+
+@pytest.mark.parametrize("away", [(), ("n2",)])
+def test_rule_23_a_dropped_node_that_is_out_of_the_spec_is_not_forgotten_when_that_is_adopted(away: Any) -> None:
+    adopted = decision(dropped(answered=False, away=away, **UNWANTED, spec_mod=99))
+    assert adopted.turn is not None and adopted.turn.generation == 99 and adopted.turn.nodes == ("n1",)
+    assert not adopted.forget
+
+
+def test_rule_23_and_11_a_dropped_node_that_is_not_wanted_keeps_its_devices_until_it_is_cleared() -> None:
+    """Else another group would be served beside what is locked there."""
+    assert decide(dropped(answered=False, **UNWANTED)).decision is None
+    assert decide(dropped(answered=False, away=("n2",), **UNWANTED)).decision is None
+    cleared = dropped(answered=True, **UNWANTED)
+    found = decision(cleared)
+    assert (found.forget, found.unclaim, found.turn) == (("n2",), (), None)
+    keys = Keys()
+    assert modified_at(keys.turn("g"), 70) in transaction(keys, cleared, found).compares
+    blank = replace(cleared.node("n2"), directive=None, ack=None)
+    assert decision(replace(cleared, nodes={**cleared.nodes, "n2": blank})).unclaim == (("n2", "gpu-n2"),)
+
+
+REFUSED = said(Outcome.REFUSED, fault=Fault.NODE)
+
+
+def test_rule_23_a_dropped_node_that_is_not_wanted_and_has_refused_leaves_by_a_switch() -> None:
+    turn = turn_of(dropped(answered=True, answer=REFUSED, **UNWANTED))
+    assert (turn.nodes, turn.leaving, turn.resident) == (("n1", "n2"), ("n2",), UNKNOWN)
+    assert decide(dropped(answered=True, answer=REFUSED, away=("n2",), **UNWANTED)).decision is None
+
+
+def test_rule_23_so_does_one_whose_directive_somebody_has_deleted() -> None:
+    view = dropped(answered=True, **UNWANTED)
+    untold = replace(view, nodes={**view.nodes, "n2": replace(view.node("n2"), directive=None)})
+    assert turn_of(untold).leaving == ("n2",)
+
+
+@pytest.mark.parametrize("out", [{}, UNWANTED], ids=["wanted", "unwanted"])
+def test_rule_23_and_27_deletion_waits_for_a_dropped_node_unless_it_is_forced(out: dict[str, Any]) -> None:
+    view = dropped(answered=False, away=("n2",), deleting=True, **out)
+    verdict = decide(view)
+    assert verdict.decision is None and "n2" in verdict.note and "--force" in verdict.note
+    refused = decide(dropped(answered=True, answer=REFUSED, deleting=True, **out))
+    assert refused.decision is None
+    assert decision(dropped(answered=True, deleting=True, **out)).remove_group
+    assert view.spec is not None
+    forced = decision(replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True))))
+    assert forced.remove_group and forced.forget == ("n1", "n2")

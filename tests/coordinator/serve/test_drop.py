@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.serve import look
 from coordinator.serve.server import CoordinatorServer
 from ledger.codec import decode, encode
 from ledger.records import (
@@ -63,6 +64,46 @@ async def test_rule_23_a_node_that_stays_away_is_dropped_and_is_cleared_before_i
     kept = replica.engine.picture.turn("g")
     assert kept is not None and kept.value.resident is not None
     assert kept.value.resident.kind is ResidentKind.NOBODY, "a switch has shown who is on"
+
+
+async def test_rule_23_a_dropped_node_that_is_not_wanted_any_more_keeps_its_device_until_it_is_cleared(
+    world: World,
+) -> None:
+    replica = await world.replica()
+    await world.agent("n0")
+    leaves = await world.agent("n1", ("d1",))
+    await until_seen(replica, lambda: len(replica.engine.picture.nodes()) == 2)
+    wish = put_request("g", n0=["d0"], n1=["d1"])
+    wish.policy.node_lost = records_pb2.NODE_LOST_POLICY_DROP
+    wish.policy.drop_after_ms = round(AWAY * 1000)
+    stub = await world.stub(replica)
+    await stub.PutGroup(wish)
+    await until_seen(replica, lambda: idle_and_known(replica, "g"))
+    await leaves.close()
+    client = await world.client(replica)
+    await client.acquire(1, "b")
+    granted = await client.event("granted")
+    await client.give_back(1, "b", granted.grants[0].token)
+
+    smaller = put_request("g", n0=["d0"])
+    smaller.policy.CopyFrom(wish.policy)
+    await stub.PutGroup(smaller)
+    await until_seen(replica, lambda: idle_and_known(replica, "g") and _adopted(replica))
+    etcd = await world.etcd()
+    claim, directive = world.keys.claim("n1", "d1"), world.keys.directive("n1", "g")
+    assert await etcd.get(claim) is not None and await etcd.get(directive) is not None
+    assert "n1" in look.group(replica.engine.picture, "g").note
+
+    back = await world.agent("n1", ("d1",))
+    await until_seen(replica, lambda: not replica.engine.picture.claims("n1"))
+    assert [(one.kind, one.on) for one in back.seen] == [(DirectiveKind.COMMIT, "")]
+    assert await etcd.get(directive) is None
+    assert _nodes(replica) == ("n0",)
+
+
+def _adopted(replica: CoordinatorServer) -> bool:
+    turn, spec = replica.engine.picture.turn("g"), replica.engine.picture.spec("g")
+    return turn is not None and spec is not None and turn.value.generation == spec.mod and len(spec.value.nodes) == 1
 
 
 def _nodes(replica: CoordinatorServer) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coordinator.decide import GroupView, NodeState
 from coordinator.picture import Picture
 from coordinator.serve import look
@@ -12,12 +14,16 @@ from ledger.etcd import KeyValue
 from ledger.kept import Kept
 from ledger.keys import Keys
 from ledger.records import (
+    Ack,
     Agent,
+    Directive,
+    DirectiveKind,
     Ended,
     GroupSpec,
     JobProcesses,
     LostPolicy,
     NodeDevices,
+    Outcome,
     Policy,
     Process,
     Processes,
@@ -70,6 +76,16 @@ def test_rule_21_under_park_only_the_group_says_that_nothing_is_killed() -> None
     (said,) = remarks(group(turn=lost, policy=Policy(lost=LostPolicy.PARK_ONLY)))
     assert said == "a is lost, and by the policy park-only it is not killed."
     assert remarks(group(turn=lost)) == ()
+
+
+def test_rule_23_a_node_that_was_dropped_and_has_yet_to_be_cleared_is_named() -> None:
+    view = group(turn=Turn(nodes=("other",)))
+    told = replace(view.node("n"), directive=Kept("n", Directive(epoch=1, kind=DirectiveKind.COMMIT), 1, 7))
+    (remark,) = remarks(replace(view, nodes={"n": told}))
+    assert remark == "n, not in force, has yet to clear its devices: the group keeps them."
+    answered = replace(told, ack=Kept("n", Ack(directive_revision=7, epoch=1, outcome=Outcome.COMMITTED), 8, 8))
+    assert remarks(replace(view, nodes={"n": answered})) == ()
+    assert remarks(replace(view, turn=Kept("g", Turn(nodes=("n",)), 1, 1), nodes={"n": told})) == ()
 
 
 def test_a_groups_note_has_them_in_full_and_in_brief() -> None:
