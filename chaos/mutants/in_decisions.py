@@ -279,8 +279,8 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _DROP,
                 "returned",
-                "nodes=tuple(sorted({*turn.nodes, *back})), resident=unknown(turn), attempt=0",
-                "nodes=tuple(sorted({*turn.nodes, *back})), attempt=0",
+                "resident=unknown(turn),",
+                "resident=turn.resident,",
             ),
         ),
         _breaks(2, search="--prompt --fault lapse --fault drop --fault refuse"),
