@@ -19,7 +19,7 @@ from chaos.explore.life import Become, Lives, Situation
 from chaos.explore.memo import Memo
 from chaos.explore.state import BLAMED, LATER, NodeState, Saying, State, put
 
-_SITUATIONS = 200_000
+_SITUATIONS = 100_000
 """Of so many situations of a node at most the next steps are remembered."""
 
 LOOKS = "looks"

@@ -95,8 +95,8 @@ NAMELESS = frozenset({"decide", "pause", "resume"})
 
 Seen = tuple[object, ...]
 
-_PICTURES = 100_000
-"""Of so many at most the answers are remembered: some 20 kB each."""
+_PICTURES = 50_000
+"""Of so many at most the answers are remembered: some 40 kB each."""
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ from chaos.explore.state import (
 
 _Value = TypeVar("_Value")
 
-_PARTS = 500_000
+_PARTS = 300_000
 """Of so many parts of states at most the fingerprints are remembered, and of as many the other forms."""
 
 
