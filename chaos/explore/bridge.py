@@ -96,7 +96,7 @@ NAMELESS = frozenset({"decide", "pause", "resume"})
 Seen = tuple[object, ...]
 
 _PICTURES = 50_000
-"""Of so many at most the answers are remembered: some 40 kB each."""
+"""Of so many at most the answers are remembered."""
 
 
 @dataclass(slots=True)
