@@ -86,6 +86,14 @@ class Budget:
         """The numbers of all that leaves as many of each fault as this, or more."""
         return self._at_least[number]
 
+    def alike(self, mark: int) -> int:
+        """What the fingerprints have in common of all states that differ in what is left of the faults alone."""
+        return mark >> self.bits << self.bits
+
+    def owner(self, mark: int, parts: int) -> int:
+        """Which of so many parts of a search answers for this state, and all that are alike."""
+        return (mark >> self.bits) % parts
+
     def left(self, state: State, name: str) -> bool:
         place = self._place.get(name)
         return name in self._any if place is None else state.faults[place] > 0

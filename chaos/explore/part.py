@@ -77,18 +77,14 @@ class Part:
         """The start, for the part that answers for it."""
         start = self._symmetry.canonical(self._world.start())
         mark = self._symmetry.fingerprint(start)
-        if self._seen.owner(mark, self._count) == self._number:
+        if self._world.budget.owner(mark, self._count) == self._number:
             self._seen.add(mark, 0)
             self._layer = [(mark, start)]
 
     def look(self) -> Found:
         """Look into every state of the layer."""
-        canonical, fingerprint, count, seen = (
-            self._symmetry.canonical,
-            self._symmetry.fingerprint,
-            self._count,
-            self._seen,
-        )
+        canonical, fingerprint = self._symmetry.canonical, self._symmetry.fingerprint
+        count, seen, budget = self._count, self._seen, self._world.budget
         found: list[dict[int, tuple[int, State]]] = [{} for _ in range(count)]
         transitions = at_rest = 0
         broken: tuple[int, str] | None = None
@@ -101,8 +97,8 @@ class Part:
                     after = canonical(following.state)
                     other = fingerprint(after)
                     if following.inside:
-                        inside.add(seen.alike(other))
-                    owner = seen.owner(other, count)
+                        inside.add(budget.alike(other))
+                    owner = budget.owner(other, count)
                     if owner != self._number or not seen.covers(other):
                         found[owner].setdefault(other, (mark, after))
                 if not inside:
@@ -110,7 +106,7 @@ class Part:
                     check_rest(self._world, state)
             except (Broken, LeaseLost) as error:
                 broken = broken or (mark, str(error))
-            self._sources.append(seen.alike(mark))
+            self._sources.append(budget.alike(mark))
             self._counts.append(len(inside))
             self._targets.extend(inside)
         self._candidates = [[(mark, state) for mark, (_, state) in one.items()] for one in found]

@@ -19,7 +19,6 @@ from chaos.explore.faults import Budget
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.part import Found, Handle, Here, Part, There, Told
 from chaos.explore.rest import cycle
-from chaos.explore.seen import Seen
 from chaos.explore.size import Size
 from chaos.explore.state import State
 from chaos.explore.symmetry import Symmetry
@@ -87,7 +86,7 @@ def explore(size: Size, *, max_states: int = 5_000_000, workers: int = 1, progre
 class _Search:
     def __init__(self, size: Size, parts: Sequence[Handle], progress: Progress | None) -> None:
         self._size, self._parts, self._progress = size, parts, progress
-        self._seen = Seen(Budget(dict(size.faults)))  # empty here: it knows who answers for what
+        self._budget = Budget(dict(size.faults))
         self._began = time.monotonic()
         self._states, self._transitions, self._depth, self._at_rest = 1, 0, 0, 0
 
@@ -179,7 +178,7 @@ class _Search:
 
     def _ask(self, call: str, mark: int) -> int:
         """Ask the part that answers for this fingerprint."""
-        owner = self._parts[self._seen.owner(mark, len(self._parts))]
+        owner = self._parts[self._budget.owner(mark, len(self._parts))]
         owner.send(call, mark)
         answer: int = owner.receive()
         return answer
@@ -201,7 +200,6 @@ class _Replay:
 
     def __init__(self, size: Size) -> None:
         self._world, self._symmetry = World(size), Symmetry(size)
-        self._seen = Seen(self._world.budget)
 
     def along(self, marks: Sequence[int]) -> tuple[list[str], State]:
         state, steps = self._world.start(), []
@@ -234,6 +232,6 @@ class _Replay:
     def _step(self, state: State, mark: int, *, inside: bool = False) -> Next:
         for following in self._world.next(state):
             found = self._symmetry.fingerprint(self._symmetry.canonical(following.state))
-            if mark == (self._seen.alike(found) if inside else found) and (following.inside or not inside):
+            if mark == (self._world.budget.alike(found) if inside else found) and (following.inside or not inside):
                 return following
         raise AssertionError("a step that was taken before cannot be taken again")

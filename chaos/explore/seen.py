@@ -20,14 +20,6 @@ class Seen:
     budget: Budget
     _before: dict[int, int] = field(default_factory=dict)
 
-    def alike(self, mark: int) -> int:
-        """What the fingerprints have in common of all states that differ in what is left of the faults alone."""
-        return mark >> self.budget.bits << self.budget.bits
-
-    def owner(self, mark: int, parts: int) -> int:
-        """Which of so many parts answers for this state, and all that are alike."""
-        return (mark >> self.budget.bits) % parts
-
     def covers(self, mark: int) -> bool:
         """Whether the state needs no look."""
         return any(one in self._before for one in self._more(mark))
@@ -52,5 +44,5 @@ class Seen:
         return next(one for number in range(1 << self.budget.bits) if (one := alike | number) in self._before)
 
     def _more(self, mark: int) -> Sequence[int]:
-        alike = self.alike(mark)
+        alike = self.budget.alike(mark)
         return [alike | number for number in self.budget.at_least(mark - alike)]

@@ -169,8 +169,9 @@ def test_a_state_is_covered_by_the_same_with_more_faults_left_and_by_no_other() 
     assert seen.outdone(mark(1, 0)) and not seen.outdone(mark(1, 1))
     assert seen.covers(mark(1, 1)) and seen.covers(mark(0, 1)) and seen.covers(mark(0, 0))
     assert not seen.covers(mark(2, 0)) and not seen.covers(mark(2, 1)) and not seen.covers(mark(0, 0, job=1))
-    assert seen.alike(mark(0, 0)) == seen.alike(mark(2, 1)) != seen.alike(mark(0, 0, job=1))
-    assert seen.one_of(seen.alike(mark(2, 1))) in (mark(1, 0), mark(1, 1))
+    alike = world.budget.alike
+    assert alike(mark(0, 0)) == alike(mark(2, 1)) != alike(mark(0, 0, job=1))
+    assert seen.one_of(alike(mark(2, 1))) in (mark(1, 0), mark(1, 1))
 
 
 def test_what_was_looked_into_twice_is_one_state_of_a_circle() -> None:
