@@ -78,5 +78,5 @@ FULL = Settings(
     replicas=(1, 3, 5), starts=5,
     duty=((2, 0.3), (2, 0.6), (3, 0.3), (3, 0.45), (4, 0.3), (4, 0.6)), duty_busy=2.0, duty_switch=0.4,
     duty_seconds=45.0,
-    slow_seconds=60.0, slow_rounds=1,
+    slow_seconds=60.0, slow_rounds=2,
 )  # fmt: skip

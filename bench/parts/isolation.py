@@ -14,8 +14,8 @@ from bench.settings import Settings
 from bench.system import Bench, Contender, Pair
 
 _OTHERS, _SLOW = 8, "slow"
-_QUIET = 12.0
-"""Seconds of a quiet window at most."""
+_QUIET = 24.0
+"""Seconds of a quiet window at most: the two of a round are as long as what is seen of a switch of a minute."""
 
 _LEAST = 0.05
 """A difference that counts as none: two windows of the same are hardly ever nearer."""
@@ -24,7 +24,8 @@ _LEAST = 0.05
 def run(bench: Bench, settings: Settings) -> Found:
     """Windows of the others' hand-offs by turns: quiet, while the switch lasts, quiet, and so on.
 
-    The quiet windows are split in two by turns: how far apart those are is the noise that a difference must exceed.
+    The quiet windows are split in two, and which of a round's two is whose changes from round to round, so that a
+    machine that drifts counts in neither. How far apart the two are is the noise that a difference must exceed.
     """
     seconds = settings.slow_seconds
     with contextlib.ExitStack() as stack:
@@ -50,6 +51,7 @@ def run(bench: Bench, settings: Settings) -> Found:
         beside: list[float] = []
         length = min(seconds * 0.8, _QUIET)
         for _ in range(settings.slow_rounds):
+            quiet, again = again, quiet
             quiet += load.window(length).latencies
             pair.begin_hand_off()
             beside += load.window(seconds * 0.8).latencies
