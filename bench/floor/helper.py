@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import sys
@@ -12,16 +11,16 @@ from typing import cast
 
 import grpc.aio
 
-from bench.floor.packets import PACKET_MAX, answer
+from bench.floor.packets import answer, memory, read
 from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc, records_pb2
 
 Request = coordinator_pb2.SessionRequest
 _BEATS_IN_TTL = 3
 
 
-def _of(packet: bytes) -> Request:
+def _of(packet: memoryview) -> Request:
     """What a packet of the job asks for."""
-    match json.loads(packet):
+    match read(packet):
         case ["acquire", int(sequence), str(job), str(group), _]:
             return Request(acquire=coordinator_pb2.AcquireRequest(sequence=sequence, job=job, groups=[group]))
         case ["yield", int(sequence), str(job), str(group), int(token)]:
@@ -35,7 +34,7 @@ def _of(packet: bytes) -> Request:
 
 async def _run(ours: socket.socket, endpoint: str, ttl: float) -> None:
     ours.setblocking(False)
-    loop = asyncio.get_running_loop()
+    loop, packet = asyncio.get_running_loop(), memory()
     async with grpc.aio.insecure_channel(endpoint) as channel:
         stub = cast("coordinator_pb2_grpc.CoordinatorAsyncStub", coordinator_pb2_grpc.CoordinatorStub(channel))
         call = stub.Session()
@@ -62,8 +61,8 @@ async def _run(ours: socket.socket, endpoint: str, ttl: float) -> None:
 
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(events()), group.create_task(beats())]
-            while packet := await loop.sock_recv(ours, PACKET_MAX):
-                await send(_of(packet))
+            while length := await loop.sock_recv_into(ours, packet):
+                await send(_of(packet[:length]))
             for task in working:
                 task.cancel()
 

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import socket
 import subprocess
 import sys
 from typing import Any
 
 from bench.commands import follow
-from bench.floor.packets import PACKET_MAX, order
+from bench.floor.packets import memory, order, read
 
 
 class FloorJob:
@@ -19,6 +18,7 @@ class FloorJob:
 
     def __init__(self, endpoint: str, job: str, group: str, ttl: float) -> None:
         self._job, self._group, self._sequence, self._token = job, group, 0, 0
+        self._memory = memory()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = theirs.fileno()
@@ -47,10 +47,10 @@ class FloorJob:
             pass
 
     def _next(self) -> list[Any]:
-        packet = self._socket.recv(PACKET_MAX)
-        if not packet:
+        length = self._socket.recv_into(self._memory)
+        if not length:
             raise ConnectionError("the floor's helper has ended")
-        found: list[Any] = json.loads(packet)
+        found: list[Any] = read(self._memory[:length])
         return found
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from timeslice_proto.v1 import coordinator_pb2
 
@@ -11,6 +12,16 @@ PACKET_MAX = 1 << 20
 
 ORDER_BYTES, NEWS_BYTES = 140, 620
 """Of an acquire's packet, and of one with news, which also has what has changed in the session."""
+
+
+def memory() -> memoryview:
+    """Where packets are received. `socket.recv` would map and unmap as much as the longest has, each time."""
+    return memoryview(bytearray(PACKET_MAX))
+
+
+def read(packet: memoryview) -> Any:
+    """What a packet says."""
+    return json.loads(bytes(packet))
 
 
 def order(kind: str, sequence: int, job: str, group: str, token: int) -> bytes:
