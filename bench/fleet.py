@@ -23,6 +23,11 @@ LOST = "A decision lost a guard"
 class Fleet:
     """A system under a prefix of its own.
 
+    Attributes:
+        prefix: of its keys.
+        nodes: their names.
+        endpoints: of the replicas.
+
     Args:
         nodes: how many; named ``n0``, ``n1``, …
         processes: in which their agents are tasks.
@@ -40,7 +45,7 @@ class Fleet:
         processes: int = 1,
         devices: int = 8,
     ) -> None:
-        prefix = f"/{name}/"
+        self.prefix = prefix = f"/{name}/"
         stack.callback(bench.store.delete, prefix)
         self.nodes = [f"n{n}" for n in range(nodes)]
         self.endpoints = [free_port(stack) for _ in range(replicas)]

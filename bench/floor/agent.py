@@ -28,9 +28,14 @@ _ENTRY = b'00000000 {"group":"g0","highest":1000,"begun":{"epoch":1000,"on":"job
 
 @dataclass(slots=True)
 class _Group:
-    """How far one group's hand-off is, and the answer that is there."""
+    """How far one group's hand-off is, and the answer that is there.
+
+    Attributes:
+        seconds: of each copy.
+    """
 
     steps: list[list[Step]]
+    seconds: float
     step: int = 0
     answer: int = 0
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -88,7 +93,9 @@ class Agent:
     async def _obey(self, name: str, directive: KeyValue) -> None:
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = _Group(_by_directive(self._script.steps(name)))
+            wide = self._script.wide.get(name)
+            told = _by_directive(self._script.steps(name))
+            group = self._groups[name] = _Group(told, wide.seconds if wide else 0.0)
         async with group.changing:
             steps = group.steps[group.step]
             group.step = (group.step + 1) % len(group.steps)
@@ -104,12 +111,15 @@ class Agent:
         if self._helper is not None:
             for _ in range(step.calls):
                 await self._helper.call()
+        if group.seconds:
+            for _ in range(step.copies):
+                await asyncio.sleep(group.seconds)
         ack = f"{PREFIX}nodes/{self._node}/acks/{name}".encode()
         guards: list[Compare] = [modified_at(directive.key, directive.mod_revision)]
         guards += [created_at(self._registration, self._incarnation)]
         guards += [modified_at(ack, group.answer) if group.answer else absent(ack)]
         reads = [Get(ack), Get(directive.key), Get(self._registration)]
-        revision = await write(self._client, step, {"group": name, "node": self._node}, guards, [*reads])
+        revision = await write(self._client, step, {"group": name}, (self._node,), guards, [*reads])
         if step.answers:
             group.answer = revision
 

@@ -52,19 +52,20 @@ class _Place:
 @dataclass(slots=True)
 class _Group:
     name: str
-    node: str
+    nodes: tuple[str, ...]
     steps: tuple[Step, ...]
     turn_mod: int = 0
     token: int = 0
     holder: _Place | None = None
     incoming: _Place | None = None
     step: int = 0
+    answers: int = 0
     waiting: deque[_Place] = field(default_factory=deque)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Replica:
-    """See the module. Group ``g17`` is on node ``17 % nodes``."""
+    """See the module. Group ``g17`` is on node ``17 % nodes``, where the script does not say otherwise."""
 
     def __init__(self, client: EtcdClient, script: Script, nodes: int) -> None:
         self._client, self._script, self._nodes = client, script, nodes
@@ -114,7 +115,7 @@ class Replica:
 
     async def _acquire(self, stream: _Stream, request: coordinator_pb2.AcquireRequest) -> None:
         group = self._group(request.groups[0])
-        names = {"group": group.name, "node": group.node, "in": request.job, "out": request.job}
+        names = {"group": group.name, "in": request.job, "out": request.job}
         spec = absent(f"{PREFIX}groups/{group.name}/spec".encode())
         health = absent(f"{PREFIX}groups/{group.name}/jobs/{request.job}".encode())
         async with group.changing:
@@ -122,13 +123,13 @@ class Replica:
                 step = self._script.free
                 guards = [self._turn(group), absent(_ticket(group, request.job)), health, spec]
                 guards.append(prefix_empty(f"{PREFIX}groups/{group.name}/tickets/".encode()))
-                revision = await write(self._client, step, names, guards, [], stream.lease)
+                revision = await write(self._client, step, names, group.nodes, guards, [], stream.lease)
                 group.turn_mod = revision
                 group.holder = _Place(stream, request.job, request.sequence, revision)
                 await self._granted(group, group.holder, revision)
                 return
             guards = [absent(_ticket(group, request.job)), health, spec]
-            revision = await write(self._client, self._script.queue, names, guards, [], stream.lease)
+            revision = await write(self._client, self._script.queue, names, group.nodes, guards, [], stream.lease)
             group.waiting.append(_Place(stream, request.job, request.sequence, revision))
             queued = coordinator_pb2.Queued(sequence=request.sequence, group=group.name, position=len(group.waiting))
         await stream.tell(Event(queued=queued))
@@ -142,9 +143,9 @@ class Replica:
             assert holder is not None, f"{request.job} yields what it does not hold"
             group.holder = None
             if not group.waiting:
-                names = {"group": group.name, "node": group.node, "in": holder.job, "out": holder.job}
+                names = {"group": group.name, "in": holder.job, "out": holder.job}
                 guards = [self._turn(group), created_at(_ticket(group, holder.job), holder.revision)]
-                group.turn_mod = await write(self._client, self._script.back, names, guards, [])
+                group.turn_mod = await write(self._client, self._script.back, names, group.nodes, guards, [])
         if group.waiting:
             await self._begin(group, holder)
         yielded = coordinator_pb2.Yielded(sequence=request.sequence, group=group.name, waiters=len(group.waiting))
@@ -164,18 +165,22 @@ class Replica:
     async def _next(self, group: _Group, out: str, guards: list[Compare]) -> None:
         assert group.incoming is not None
         step = group.steps[group.step]
-        names = {"group": group.name, "node": group.node, "in": group.incoming.job, "out": out}
+        names = {"group": group.name, "in": group.incoming.job, "out": out}
         group.step += 1
-        revision = await write(self._client, step, names, [self._turn(group), *guards], [])
+        revision = await write(self._client, step, names, group.nodes, [self._turn(group), *guards], [])
         group.turn_mod = revision
         if group.step == len(group.steps):
             group.holder, group.incoming = group.incoming, None
             await self._granted(group, group.holder, revision)
 
     def answered(self, name: str) -> None:
-        """The agent has answered what the last step told it."""
+        """An agent has answered what the last step told it. With the last of them the next step follows."""
         group = self._groups[name]
         assert group.incoming is not None
+        group.answers += 1
+        if group.answers < len(group.nodes):
+            return
+        group.answers = 0
         last = group.step == len(group.steps) - 1
         guards = [created_at(_ticket(group, group.incoming.job), group.incoming.revision)] if last else []
         self._run(self._next(group, "", guards))
@@ -192,9 +197,10 @@ class Replica:
     def _group(self, name: str) -> _Group:
         group = self._groups.get(name)
         if group is None:
+            wide = self._script.wide.get(name)
             number = int("".join(filter(str.isdigit, name)) or 0)
             steps = tuple(step for step in self._script.steps(name) if not step.by_agent)
-            group = self._groups[name] = _Group(name, f"n{number % self._nodes}", steps)
+            group = self._groups[name] = _Group(name, wide.nodes if wide else (f"n{number % self._nodes}",), steps)
         return group
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +20,9 @@ PREPARE_CALLS, COMMIT_CALLS = 1, 2
 
 MOVE_PREPARE_CALLS, MOVE_COMMIT_CALLS = 3, 6
 """Where one goes and one comes: look, check, lock; then look, save, verify, restore, look, unlock."""
+
+COPIES = 2
+"""Of those of COMMIT: save and restore."""
 
 MOVING_GROUP = "moving"
 
@@ -49,11 +52,13 @@ class Step:
     Attributes:
         calls: of the driver, that its writer makes before it.
         rereads: linearizable reads of the directive before it.
+        copies: how many of the calls copy what is on the device, one after the other.
     """
 
     writes: tuple[Write, ...]
     calls: int = 0
     rereads: int = 0
+    copies: int = 0
 
     @property
     def by_agent(self) -> bool:
@@ -66,6 +71,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Wide:
+    """A group that has several nodes, and its own hand-off as it was seen on one of them: the others' is the same.
+
+    Attributes:
+        nodes: by name.
+        seconds: of each copy.
+    """
+
+    nodes: tuple[str, ...]
+    seconds: float
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """What the floor's replica and agent carry out.
 
@@ -75,6 +94,7 @@ class Script:
         back: a yield where nobody waits.
         hand_off: from the yield to the grant, by turns of the replica and the agent, between jobs without processes.
         moving: between jobs with a process each; for groups whose name begins with `MOVING_GROUP`.
+        wide: groups that are not on one node, by name.
     """
 
     queue: Step
@@ -82,8 +102,11 @@ class Script:
     back: Step
     hand_off: tuple[Step, ...]
     moving: tuple[Step, ...]
+    wide: Mapping[str, Wide] = field(default_factory=dict)
 
     def steps(self, group: str) -> tuple[Step, ...]:
+        if group in self.wide:
+            return self.wide[group].steps
         return self.moving if group.startswith(MOVING_GROUP) else self.hand_off
 
     def save(self, path: Path) -> None:
@@ -98,12 +121,15 @@ class Script:
             back=_step(found["back"]),
             hand_off=tuple(map(_step, found["hand_off"])),
             moving=tuple(map(_step, found["moving"])),
+            wide={
+                name: Wide(tuple(one["nodes"]), one["seconds"], tuple(map(_step, one["steps"])))
+                for name, one in found["wide"].items()
+            },
         )
 
 
 def _step(found: Mapping[str, Any]) -> Step:
-    writes = tuple(Write(**one) for one in found["writes"])
-    return Step(writes, found["calls"], found["rereads"])
+    return Step(**{**found, "writes": tuple(Write(**one) for one in found["writes"])})
 
 
 def read(events: Sequence[Event], prefix: str, names: Mapping[str, str], *, moves: bool = False) -> tuple[Step, ...]:
@@ -129,7 +155,7 @@ def read(events: Sequence[Event], prefix: str, names: Mapping[str, str], *, move
     if answers and len(answers) != len(calls):
         raise ValueError(f"{len(answers)} answers of the agent in one hand-off, where PREPARED and COMMITTED are two")
     with_work = {
-        id(step): Step(step.writes, count, number)
+        id(step): Step(step.writes, count, number, COPIES * number if moves else 0)  # COMMITTED is number 1
         for number, (step, count) in enumerate(zip(answers, calls, strict=False))
     }
     return tuple(with_work.get(id(step), step) for step in steps)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from bench.floor.script import Step
+from bench.floor.script import Step, Write
 from ledger.etcd import EtcdClient
 from ledger.etcd.txn import Compare, Delete, Op, Put
 
@@ -17,17 +17,26 @@ class GuardLost(Exception):
     """A guard of the floor failed. Nobody competes in it, so it is broken."""
 
 
-def keys(step: Step, names: Mapping[str, str]) -> tuple[bytes, ...]:
-    """The step's keys, with ``names`` for ``{group}`` and the like."""
-    return tuple(f"{PREFIX}{write.key.format_map(names)}".encode() for write in step.writes)
+def _writes(step: Step, names: Mapping[str, str], nodes: Sequence[str]) -> Iterator[tuple[bytes, Write]]:
+    """The step's keys, with ``names`` for ``{group}`` and the like: what is a node's for each of ``nodes``."""
+    for one in step.writes:
+        for node in nodes if "{node}" in one.key else ("",):
+            yield f"{PREFIX}{one.key.format(node=node, **names)}".encode(), one
 
 
 async def write(
-    client: EtcdClient, step: Step, names: Mapping[str, str], compares: list[Compare], reads: list[Op], lease: int = 0
+    client: EtcdClient,
+    step: Step,
+    names: Mapping[str, str],
+    nodes: Sequence[str],
+    compares: list[Compare],
+    reads: list[Op],
+    lease: int = 0,
 ) -> int:
     """Carry it out; its revision.
 
     Args:
+        nodes: those of the group that its writer writes for.
         compares: its guards.
         reads: what etcd is to read where a guard fails.
         lease: for leased keys that are not there yet; 0: they keep theirs.
@@ -35,7 +44,7 @@ async def write(
     Raises GuardLost, EtcdError.
     """
     ops: list[Op] = []
-    for key, one in zip(keys(step, names), step.writes, strict=True):
+    for key, one in _writes(step, names, nodes):
         if one.value is None:
             ops.append(Delete(key))
             continue

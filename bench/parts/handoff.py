@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from bench.floor.script import MOVING_GROUP, Script, Step, read
@@ -59,16 +59,23 @@ class Rig:
     def _steps(
         self, act: Callable[[], object], group: str, out: str, other: str, *, moves: bool = False
     ) -> tuple[Step, ...]:
-        since = self._bench.store.revision() + 1
-        act()
         known = {group: "{group}", self._node.name: "{node}", out: "{out}", other: "{in}"}
-        return read(self._bench.store.history(self._system.prefix, since), self._system.prefix, known, moves=moves)
+        return steps(self._bench, self._system.prefix, act, known, moves=moves)
 
     def _job(self, group: str, side: str) -> Contender:
         return Contender(self._bench, self._stack, "bench.job", self._system.endpoints[0], group, f"{group}-{side}")
 
     def _pair(self, group: str) -> Pair:
         return Pair(self._bench.store, self._job(group, "a"), self._job(group, "b"))
+
+
+def steps(
+    bench: Bench, prefix: str, act: Callable[[], object], names: Mapping[str, str], *, moves: bool = False
+) -> tuple[Step, ...]:
+    """What the system under ``prefix`` writes while it does ``act``; see `bench.floor.script.read`."""
+    since = bench.store.revision() + 1
+    act()
+    return read(bench.store.history(prefix, since), prefix, names, moves=moves)
 
 
 def observe(bench: Bench) -> Script:

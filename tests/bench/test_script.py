@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 
-from bench.floor.script import COMMIT_CALLS, PREPARE_CALLS, Script, read, size
-from ledger.etcd import Event, EventType, KeyValue
+from bench.floor.script import COMMIT_CALLS, COPIES, PREPARE_CALLS, Script, Wide, read, size
+from bench.floor.writer import write
+from ledger.etcd import EtcdClient, Event, EventType, KeyValue
 
 _NAMES = {"g": "{group}", "n0": "{node}", "job-a": "{out}", "job-b": "{in}"}
 
@@ -68,6 +71,26 @@ def test_its_size_is_that_of_what_was_written() -> None:
 
 def test_it_goes_to_the_floors_processes_by_a_file(tmp_path: Path) -> None:
     steps = read(_HAND_OFF, "/x/", _NAMES)
-    script = Script(steps[0], steps[1], steps[2], steps, steps[:3])
+    wide = {"g": Wide(("n0", "n1"), 0.25, steps)}
+    script = Script(steps[0], steps[1], steps[2], steps, steps[:3], wide)
     script.save(tmp_path / "script.json")
     assert Script.load(tmp_path / "script.json") == script
+
+
+def test_where_processes_move_a_commit_copies_twice() -> None:
+    assert [step.copies for step in read(_HAND_OFF, "/x/", _NAMES, moves=True)] == [0, 0, 0, COPIES, 0]
+    assert [step.copies for step in read(_HAND_OFF, "/x/", _NAMES)] == [0, 0, 0, 0, 0]
+
+
+async def test_what_is_a_nodes_is_written_for_each_node_of_the_group() -> None:
+    client = create_autospec(EtcdClient, instance=True)
+    first = read(_HAND_OFF, "/x/", _NAMES)[0]
+    await write(client, first, {"group": "w", "out": "a"}, ("n0", "n1"), [], [])
+    _, ops, _ = client.txn.await_args.args
+    assert [op.key.decode() for op in ops] == [
+        "/floor/groups/w/turn",
+        "/floor/groups/w/tickets/a",
+        "/floor/nodes/n0/directives/w",
+        "/floor/nodes/n1/directives/w",
+    ]
+    assert json.loads(ops[0].value) == {"phase": "PHASE_PREPARING"}
