@@ -78,18 +78,33 @@ class Runner:
         self._held: set[int] = set()  # callers' keys
         self._deadly: set[int] = set()  # callers' keys whose loss kills
         self._lost: set[int] = set()  # callers' keys of lost turns whose owners do not know yet
+        self._unnamed: set[int] = set()  # the session's keys of what callers have forgotten since `changed` was asked
         self._legacy = legacy
         self.closing = False
         self.ended = False
 
-    def save(self) -> tuple[Saved, list[tuple[int | None, Entry]]]:
-        """The session's head, and its entries as they are, each with the callers' key for it (see `Legacy.names`)."""
-        outer = self._outer
-        named = [
-            (outer.get(entry.key if entry.recovers is None else entry.recovers), entry)
-            for entry in self._session.entries
-        ]
-        return self._session.head(), named
+    def head(self) -> tuple[str, str, float]:
+        """See `Session`."""
+        return self._session.head()
+
+    def last(self) -> tuple[int, int]:
+        """See `Session`."""
+        return self._session.last()
+
+    def changed(self) -> set[int]:
+        """The keys of the session's entries that have come, changed or gone since this was asked last."""
+        changed = self._session.changed()
+        if self._unnamed:
+            changed |= self._unnamed
+            self._unnamed.clear()
+        return changed
+
+    def entry(self, key: int) -> tuple[int | None, Entry] | None:
+        """One of the session's entries as it is, behind the callers' key for it (`Legacy.names`); None: it has gone."""
+        entry = self._session.entry(key)
+        if entry is None:
+            return None
+        return self._outer.get(key if entry.recovers is None else entry.recovers), entry
 
     # ------------------------------------------------------------ from the loop
 
@@ -264,6 +279,7 @@ class Runner:
     def _forget(self, key: int, inner: int) -> None:
         self._inner.pop(key, None)
         self._outer.pop(inner, None)
+        self._unnamed.add(inner)
         self._slots.pop(key, None)
         self._deadly.discard(key)
         self._lost.discard(key)

@@ -48,6 +48,7 @@ RESUME_GREETING_MIN = 1.0  # s allowed for the answer to a resume, if a beat's i
 RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
 
 _ASKING = (Stage.WAITING, Stage.YIELDING, Stage.CANCELLING)
+_TIMED = (Stage.HELD, Stage.YIELDING)  # not beyond the proof
 # A code without a reason of ours that no other replica will answer differently.
 _FATAL_CODES = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"})
 
@@ -82,6 +83,7 @@ class Session:
         self._last_key = 0
         self._last_sequence = 0
         self._entries: dict[int, Entry] = {}  # by key, so in the order of the calls
+        self._changed: set[int] = set()  # keys; since `changed` was asked last
         self._out: list[Output] = []
 
     # ------------------------------------------------------------ what may be read
@@ -99,14 +101,14 @@ class Session:
         """When `tick` is wanted at the latest; infinite if nothing waits for time to pass."""
         if self._ended is not None:
             return math.inf
-        times = [self._greet_by]
-        if self._ready:
-            times.append(self._beat_at)
-        if self._ready and not self._asleep:
-            times += [e.not_before for e in self._entries.values() if e.stage in _ASKING and not e.sent]
-        if any(e.stage in (Stage.HELD, Stage.YIELDING) for e in self._entries.values()):
-            times.append(self._proof)
-        return min(times)
+        at = min(self._greet_by, self._beat_at) if self._ready else self._greet_by
+        may_ask = self._ready and not self._asleep
+        for entry in self._entries.values():
+            if may_ask and not entry.sent and entry.stage in _ASKING:
+                at = min(at, entry.not_before)
+            if entry.stage in _TIMED:
+                at = min(at, self._proof)
+        return at
 
     # ------------------------------------------------------------ from one process to another
 
@@ -115,13 +117,26 @@ class Session:
         """All acquires and turns, as they are on the present stream."""
         return self._entries.values()
 
-    def head(self) -> Saved:
-        """As `save`, without the entries."""
-        return Saved(self._id, self._secret, self._ttl, self._last_key, self._last_sequence)
+    def entry(self, key: int) -> Entry | None:
+        """One of them."""
+        return self._entries.get(key)
+
+    def changed(self) -> set[int]:
+        """The keys of those that have come, changed or gone since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def head(self) -> tuple[str, str, float]:
+        """The beginning of `save`: the session's id and secret, and its TTL in seconds."""
+        return self._id, self._secret, self._ttl
+
+    def last(self) -> tuple[int, int]:
+        """What follows in `save`: the last key and the last sequence number that were given out."""
+        return self._last_key, self._last_sequence
 
     def save(self) -> Saved:
         """What another process needs in order to go on with this session."""
-        return replace(self.head(), entries=tuple(entry.saved() for entry in self.entries))
+        return Saved(*self.head(), *self.last(), tuple(entry.saved() for entry in self.entries))
 
     def go_on(self, saved: Saved, proof: float) -> None:
         """Go on with another's session, before anything else is done with this one.
@@ -138,6 +153,7 @@ class Session:
             else entry
             for entry in saved.entries
         }
+        self._changed.update(self._entries)
 
     # ------------------------------------------------------------ calls of the user
 
@@ -171,7 +187,7 @@ class Session:
         self._lapse(now)
         entry = self._entries.get(key)
         if entry is not None and entry.stage is Stage.HELD:
-            self._put(replace(entry, stage=Stage.YIELDING, sent=False))
+            self._ask(replace(entry, stage=Stage.YIELDING, sent=self._may_ask()))
         elif entry is None or entry.stage is Stage.CANCELLING:
             self._out.append(GivenBack(key, None))
         return self._done(now)
@@ -200,7 +216,7 @@ class Session:
                     self._out.append(Withdrawn(entry.key))
                 case _ if entry.recovers is None:
                     self._out.append(Failed(entry.key, errors.ClientClosed("The client is being closed.")))
-        self._entries.clear()
+        self._remove_all()
         if self._ready:
             self._send(messages.closing(abandoned=self._abandoned))
         elif not self._id:
@@ -451,7 +467,7 @@ class Session:
                 self._out.append(Withdrawn(entry.key))
             elif entry.recovers is None:
                 self._out.append(Failed(entry.key, cause))
-        self._entries.clear()
+        self._remove_all()
         self._ready, self._beat_at, self._greet_by, self._proof = False, math.inf, math.inf, -math.inf
         self._ended = Ended(error)
         self._out.append(self._ended)
@@ -466,21 +482,30 @@ class Session:
 
     def _done(self, now: float) -> list[Output]:
         """Take the steps that the state now allows, and hand over what there is to do."""
+        may_ask = self._may_ask()
         for entry in list(self._entries.values()):
             match entry.stage:
                 case Stage.LOCAL if self._is_first(entry) and not self._asleep:
                     self._last_sequence += 1
-                    self._put(replace(entry, stage=Stage.WAITING, sequence=self._last_sequence))
+                    waiting = replace(
+                        entry, stage=Stage.WAITING, sequence=self._last_sequence, sent=may_ask, known=may_ask
+                    )
+                    self._ask(waiting)
                 case Stage.UNPROVEN if now < self._proof:
                     self._hold(replace(entry, stage=Stage.HELD))
-        if self._ready and not self._closing and not self._asleep:
-            for entry in list(self._entries.values()):
-                if entry.stage in _ASKING and not entry.sent and entry.not_before <= now:
-                    for request in messages.asking(entry):
-                        self._send(request)
-                    self._put(replace(entry, sent=True, known=True))
+                case stage if stage in _ASKING and not entry.sent and may_ask and entry.not_before <= now:
+                    self._ask(replace(entry, sent=True, known=True))
         out, self._out = self._out, []
         return out
+
+    def _may_ask(self) -> bool:
+        return self._ready and not self._closing and not self._asleep
+
+    def _ask(self, entry: Entry) -> None:
+        """Put it, and send what it asks for if it says that this is sent."""
+        self._put(entry)
+        if entry.sent:
+            self._out += map(Send, messages.asking(entry))
 
     def _beat(self, now: float) -> None:
         self._asleep = not self._may_beat()
@@ -503,10 +528,16 @@ class Session:
 
     def _put(self, entry: Entry) -> Entry:
         self._entries[entry.key] = entry
+        self._changed.add(entry.key)
         return entry
 
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.key]
+        self._changed.add(entry.key)
+
+    def _remove_all(self) -> None:
+        self._changed.update(self._entries)
+        self._entries.clear()
 
     def _by_sequence(self, sequence: int) -> Entry | None:
         return next((e for e in self._entries.values() if e.sequence == sequence), None)

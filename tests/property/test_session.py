@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.property.fake_coordinator import GROUP, TTL, FakeCoordinator, Stream
 from timeslice_proto.v1 import records_pb2
 from tsclient import errors
+from tsclient.entry import Entry
 from tsclient.errors import TimesliceError
 from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Withdrawn
 from tsclient.session import Session
@@ -47,6 +48,7 @@ class Sessions(RuleBasedStateMachine):
         self.open_calls: dict[int, str] = {}  # by key: its job, until the caller has its answer
         self.believed: dict[int, int] = {}  # by key: the token of a turn that its owner may use
         self.tokens: list[int] = []
+        self.noted: dict[int, Entry] = {}  # as the process that the helper is for has them
 
     def _new_session(self) -> Session:
         return Session(records_pb2.Process(boot_id="b", pid=1, start_time=1), TTL, lambda: self.awake)
@@ -199,6 +201,17 @@ class Sessions(RuleBasedStateMachine):
     def one_turn_is_believed_in_at_a_time(self) -> None:
         """The end of one is told before the next is granted, on whatever stream."""
         assert len(self.believed) <= 1 or self.now >= self.session.proof
+
+    @invariant()
+    def what_has_changed_is_said(self) -> None:
+        """Who notes the entries that are said to have changed has them all, as another helper has to know them."""
+        for key in self.session.changed():
+            entry = self.session.entry(key)
+            if entry is None:
+                self.noted.pop(key, None)
+            else:
+                self.noted[key] = entry.saved()
+        assert self.noted == {entry.key: entry.saved() for entry in self.session.entries}
 
     def teardown(self) -> None:
         """Nobody wants anything any more, and messages arrive again: then nothing is left."""

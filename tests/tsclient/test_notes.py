@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from tsclient.deadlines import memory as deadlines_memory
-from tsclient.entry import Entry, Saved
 from tsclient.helper.main import Helper, _Client
 from tsclient.helper.notes import PLACES, ROOM, Notes, memory
 from tsclient.helper.parent import Parent
@@ -74,8 +73,17 @@ class Ending:
     def stop(self) -> None:
         pass
 
-    def save(self) -> tuple[Saved, list[tuple[int | None, Entry]]]:
-        return Saved("s", "secret", 10.0, 1, 1), []
+    def changed(self) -> set[int]:
+        return {1}
+
+    def head(self) -> tuple[str, str, float]:
+        return "s", "secret", 10.0
+
+    def last(self) -> tuple[int, int]:
+        return 1, 1
+
+    def entry(self, key: int) -> None:
+        """It has gone."""
 
 
 class Caller:

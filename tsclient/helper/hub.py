@@ -51,6 +51,7 @@ class _Session:
     Attributes:
         place: of the helper's notes on it; None: all are taken.
         stamp: of what is known here.
+        last: key and sequence number that its helper has given out.
         head, entries: the session and its entries by key, as its helper has packed them: for another one to unpack.
     """
 
@@ -60,12 +61,13 @@ class _Session:
     take: Callable[[Sequence[News]], None]
     standing: Callable[[], Sequence[Order]]
     stamp: int = 0
+    last: Sequence[int] = ()
     head: bytes = b""
     entries: dict[int, bytes] = field(default_factory=dict)
 
-    def keep(self, stamp: int, head: bytes, put: Mapping[int, bytes], gone: Iterable[int]) -> None:
+    def keep(self, stamp: int, last: Sequence[int], head: bytes, put: Mapping[int, bytes], gone: Iterable[int]) -> None:
         """Its helper has said, or noted, what has changed. No head: that has not."""
-        self.stamp, self.head = stamp, head or self.head
+        self.stamp, self.last, self.head = stamp, last, head or self.head
         self.entries.update(put)
         for key in gone:
             self.entries.pop(key, None)
@@ -186,7 +188,8 @@ class Hub:
         """Tell the helper of a session: a new one, or all that is known of it. The lock is held."""
         orders = session.standing() if session.head else ()
         kept = (session.head,) if session.head else ()
-        self._send(pack(["open", session.number, session.settings, session.place, session.stamp], *kept))
+        opening = ["open", session.number, session.settings, session.place, session.stamp, session.last]
+        self._send(pack(opening, *kept))
         for entry in list(session.entries.values()):
             self._send(pack(["entry", session.number], entry))
         for order in orders:
@@ -267,10 +270,10 @@ class Hub:
     def _take(self, message: bytes, *kept: bytes) -> bool:
         """One message; whether it shows a helper that works."""
         match unpack(message):
-            case ["news", int(number), int(stamp), news, put, gone]:
+            case ["news", int(number), int(stamp), last, news, put, gone]:
                 session = self._sessions.get(number)
                 if session is not None:
-                    session.keep(stamp, kept[0], dict(zip(put, kept[1:], strict=True)), gone)
+                    session.keep(stamp, last, kept[0], dict(zip(put, kept[1:], strict=True)), gone)
                     if news:
                         session.take(news)
                 return True
@@ -286,9 +289,10 @@ class Hub:
     def _read_notes(self, session: _Session) -> None:
         """What a helper that is dead has not said of it. The newest counts: it says all that those before it did."""
         for stamp, note in sorted(self._notes.read(session.place)) if session.place is not None else ():
-            number, head, put, gone = unpack(note)
+            number, last, head, put, gone = unpack(note)
             if number == session.number and stamp > session.stamp:
-                session.keep(stamp, pack(head), {entry[0]: pack([name, entry]) for name, entry in put}, gone)
+                packed = pack(head) if head else b""
+                session.keep(stamp, last, packed, {entry[0]: pack([name, entry]) for name, entry in put}, gone)
 
     def _ended(self, *, heard: bool, status: int | None, lived: float) -> None:
         """The helper has closed its socket: start another if anybody needs one."""

@@ -63,8 +63,8 @@ class _Client:
     Attributes:
         place: of its notes; None: it has none, and everything is said.
         stamp: of the newest state that was said or noted.
-        told: the entries as they were last said, with their names.
-        noted: what is not said of them is noted.
+        head: of the session, for its runner; ``told_head`` is as it was last said.
+        unsaid: the keys of the entries that have changed since they were last said; all of it is noted.
     """
 
     number: int
@@ -76,9 +76,8 @@ class _Client:
     names: dict[int, int] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     runner: Runner | None = None
-    told_head: Saved | None = None
-    told: dict[int, tuple[int | None, Entry]] = field(default_factory=dict)
-    noted: bool = False
+    told_head: tuple[str, str, float] | None = None
+    unsaid: set[int] = field(default_factory=set)
 
 
 class Helper:
@@ -148,8 +147,8 @@ class Helper:
 
     def _take(self, message: bytes, *kept: bytes) -> None:
         match unpack(message):
-            case ["open", int(number), Settings() as settings, place, int(stamp)]:
-                head = unpack(kept[0]) if kept else None
+            case ["open", int(number), Settings() as settings, place, int(stamp), last]:
+                head = Saved(*unpack(kept[0]), *last) if kept else None
                 self._clients[number] = _Client(number, settings, head, place, stamp)
                 self._rest_if_idle()
             case [_, int(number), *_] if number not in self._clients:
@@ -159,7 +158,6 @@ class Helper:
                 name, plain = unpack(kept[0])
                 entry = Entry.of(plain)
                 client.entries.append(entry)
-                client.told[entry.key] = (name, entry)
                 if name is not None:
                     client.names[entry.key] = name
             case ["order", int(number), order]:
@@ -219,21 +217,29 @@ class Helper:
 
         Without news nobody has to wake up, and a note will do; it says again what the one before did.
         """
-        assert client.runner is not None
-        head, entries = client.runner.save()
-        now = {one[1].key: one for one in entries}
-        put = [one for key, one in now.items() if client.told.get(key) != one]
-        gone = [key for key in client.told if key not in now]
-        if not (news or put or gone or client.noted or head != client.told_head):
+        runner = client.runner
+        assert runner is not None
+        changed, head, last = runner.changed(), runner.head(), runner.last()
+        new_head = head if head != client.told_head else None
+        if not (news or changed or new_head):
             return
+        client.unsaid |= changed
         client.stamp += 1
-        entries_said = [[name, entry.plain()] for name, entry in put]
-        if not news and self._note(client, pack([client.number, head, entries_said, gone])):
-            client.noted = True
+        put: list[int] = []
+        gone: list[int] = []
+        said: list[list[object]] = []
+        for key in sorted(client.unsaid):  # in the order of the calls
+            if (named := runner.entry(key)) is None:
+                gone.append(key)
+            else:
+                put.append(key)
+                said.append([named[0], named[1].plain()])
+        if not news and self._note(client, pack([client.number, last, new_head, said, gone])):
             return
-        kept = [pack(head) if head != client.told_head else b"", *map(pack, entries_said)]
-        self._send(pack(["news", client.number, client.stamp, news, [entry.key for _, entry in put], gone], *kept))
-        client.told, client.told_head, client.noted = now, head, False
+        kept = (pack(new_head) if new_head else b"", *map(pack, said))
+        self._send(pack(["news", client.number, client.stamp, last, news, put, gone], *kept))
+        client.told_head = head
+        client.unsaid.clear()
 
     def _note(self, client: _Client, packet: bytes) -> bool:
         return client.place is not None and self._notes.write(client.place, client.stamp, packet)

@@ -113,5 +113,6 @@ def _rich(value: dict[str, Any]) -> Any:
             return value
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+# Records are trees: nothing is to be looked for that contains itself.
+_encode = json.JSONEncoder(separators=(",", ":"), default=_plain, check_circular=False).encode
 _decode = json.JSONDecoder(object_hook=_rich).decode
