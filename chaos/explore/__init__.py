@@ -3,8 +3,8 @@
 
 What runs is what runs in production:
 
-- the decision core, the commands, and the transactions built from them (`bridge`), of which each is asked about every
-  picture that it can tell apart;
+- the decision core, the commands, and the transactions built from them (`bridge`, `effects`), of which each is asked
+  about every picture that it can tell apart;
 - the agent: its worker, switch, plan, journal and store (`life`), put into every situation that it can tell apart, and
   run once for every way in which its driver calls may turn out, and its own death before any of its effects;
 - what an agent does at its start, and `timeslice repair --restored`;
@@ -20,7 +20,7 @@ Around them stands a model, small enough to be searched whole:
   what a replica hears is here; time, which is whether a wait is over.
 
 `invariants` says what must hold in every state and for every write, `search` goes through all of them, `symmetry`
-leaves out what differs by names alone, `seen` what was found with more faults left, and `rest` shows that everything
-ends once there are no more of them.
+leaves out what differs by names alone, `order` ways to name things that nobody can tell apart, `seen` what was found
+with more faults left, and `rest` shows that everything ends once there are no more of them.
 ``python -m chaos.explore --help``.
 """

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,50 +10,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import coordinator.decide.spec
 from chaos.explore.coverage import Coverage
-from chaos.explore.device import life_of
+from chaos.explore.effects import KEYS, effect_of
 from chaos.explore.memo import Memo
-from chaos.explore.picture import EPOCH, GHOST, GROUP, SPEC, TICKET, TOKEN, WANTED, Picture, session
+from chaos.explore.picture import GHOST, TOKEN, WANTED, Picture, session
 from chaos.explore.size import Size
-from chaos.explore.state import (
-    DirectiveState,
-    Effect,
-    Guards,
-    NodeState,
-    State,
-    TicketChange,
-    TicketState,
-    TurnState,
-)
-from chaos.explore.symmetry import Names, Symmetry
+from chaos.explore.state import Effect, NodeState, State, TicketState
+from chaos.explore.symmetry import Names, Symmetry, inverse
 from coordinator.apply.transaction import transaction
-from coordinator.decide import Decision, Grant, GroupView, Refuse, Remove, Verdict, Wait, commands, core
+from coordinator.decide import Decision, GroupView, Verdict, Wait, commands, core
 from coordinator.decide.commands import Nothing, Refusal
-from coordinator.decide.committing import KILL_AT_ATTEMPT
-from coordinator.decide.decision import Create
-from coordinator.decide.queue import AGING_TURNS
 from coordinator.repair import restored
-from ledger.etcd.txn import Put
-from ledger.keys import Keys, Kind
-from ledger.records import (
-    Blocked,
-    Directive,
-    Health,
-    Holder,
-    Incoming,
-    Outcome,
-    Pinned,
-    Resident,
-    Turn,
-    Unrestored,
-)
-from ledger.records import TicketState as Standing
 
-KEYS = Keys("/explored/")
 _Answer = TypeVar("_Answer")
-
-
-class LeaseLost(Exception):
-    """A transaction would have taken a ticket off its session's lease (invariant 7)."""
 
 
 class Answered(NamedTuple):
@@ -80,13 +47,30 @@ class Request(NamedTuple):
     current: bool = True
     token: bool = True
 
+    def by(self, names: Names) -> Request:
+        """The same with the names changed."""
+        return self if self.what in NAMELESS else self._replace(job=names.jobs[self.job])
+
+
+_NO_CHANGE = Names((), ())
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Of one picture, the answers to what was asked about it, and what `Core.kept` is used for."""
+    """Of one picture, the answers to what was asked about it, and what `Core.kept` is used for.
+
+    Attributes:
+        first: the first one that was asked about of those that differ from this one by names alone: the answers are
+            there. None: it is this one.
+        names: the change of names to that one.
+        same: every change of names that leaves this one as it is.
+    """
 
     answers: dict[Request, tuple[Answered, ...]] = field(default_factory=dict)
     beside: dict[object, Any] = field(default_factory=dict)
+    first: _Known | None = None
+    names: Names = _NO_CHANGE
+    same: tuple[Names, ...] = ()
 
 
 DECIDE = Request("decide")
@@ -117,14 +101,13 @@ class Core:
     why: dict[Effect, str] = field(default_factory=dict)
     _known: dict[Seen, _Known] = field(default_factory=lambda: Memo(_PICTURES))
     _last: tuple[State, _Known] | None = None
+    _viewed: tuple[State, dict[int, tuple[GroupView, int]]] | None = None
     _pictures: tuple[Picture, ...] = ()
-    _changes: tuple[tuple[Names, Names], ...] = ()
+    _changes: tuple[Names, ...] = ()
     _asked: int = 0
 
     def __post_init__(self) -> None:
-        jobs, nodes = self.size.job_names, self.size.node_names
-        orders = itertools.product(itertools.permutations(nodes), itertools.permutations(jobs))
-        every = tuple(Picture(self.size, of_nodes, of_jobs) for of_nodes, of_jobs in orders)
+        every = tuple(Picture.all(self.size))
         self._pictures = every if self.size.symmetry else every[:1]
         self._changes = self.symmetry.changes() if self.symmetry and self.size.symmetry else ()
 
@@ -139,34 +122,48 @@ class Core:
 
     def ask(self, state: State, request: Request) -> tuple[Answered, ...]:
         """What a client's or an operator's request would do; at least one answer."""
-        known = self._of(state).answers
-        found = known.get(request)
+        known = self._of(state)
+        if known.first is None:
+            found = self._found(known, request)
+            if found is None:
+                found = known.answers[request] = self._answers(state, request)
+            return found
+        there = request.by(known.names)
+        found = self._found(known.first, there)
+        if found is not None:
+            return self._renamed(found, inverse(known.names))
+        answers = self._answers(state, request)
+        known.first.answers[there] = self._renamed(answers, known.names)
+        return answers
+
+    def _found(self, known: _Known, request: Request) -> tuple[Answered, ...] | None:
+        """What was answered, if only to the same question by other names."""
+        found = known.answers.get(request)
         if found is None:
-            found = known[request] = self._of_another(state, request) or self._answers(state, request)
-            for one in found:
-                if one.effect is not None:
-                    self.why.setdefault(one.effect, one.why)
+            for names in known.same:
+                if there := known.answers.get(request.by(names)):
+                    return self._renamed(there, inverse(names))
         return found
+
+    def _renamed(self, answers: tuple[Answered, ...], names: Names) -> tuple[Answered, ...]:
+        assert self.symmetry is not None
+        effect = self.symmetry.effect
+        return tuple(one._replace(effect=one.effect and effect(one.effect, names)) for one in answers)
 
     def _answers(self, state: State, request: Request) -> tuple[Answered, ...]:
         answers: dict[tuple[Effect | None, frozenset[Wait]], Answered] = {}
+        ways: list[int] = []
         for picture in self._pictures:
+            if any(map(picture.order.alike, ways)):
+                continue  # nobody would learn that the names are other ones than in a way that was gone
             answer = self._answer(picture, state, request)
             answers.setdefault((answer.effect, answer.waits), answer)  # in whatever words
+            ways.append(picture.order.asked)
         self._asked += 1
+        for one in answers.values():
+            if one.effect is not None:
+                self.why.setdefault(one.effect, one.why)
         return tuple(answers.values())
-
-    def _of_another(self, state: State, request: Request) -> tuple[Answered, ...] | None:
-        """What was answered about a picture that differs from this one by names, in the names of this one."""
-        bare = state._replace(pending=(), snapshot=None)
-        for names, back in self._changes:
-            assert self.symmetry is not None
-            known = self._known.get(_key(self.symmetry.renamed(bare, names)))
-            asked = request if request.what in NAMELESS else request._replace(job=names.jobs[request.job])
-            if known and (found := known.answers.get(asked)):
-                effect = self.symmetry.effect
-                return tuple(one._replace(effect=one.effect and effect(one.effect, back)) for one in found)
-        return None
 
     def kept(self, state: State) -> dict[object, Any]:
         """A place to keep what follows from the picture of this state, and from the key that it is kept by."""
@@ -179,9 +176,35 @@ class Core:
         key = _key(state)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _Known()
+            known = self._known[key] = self._unknown(state, key)
         self._last = (state, known)
         return known
+
+    def _view(self, picture: Picture, state: State) -> GroupView:
+        """The view of the state, whose questions about the order of names are asked then."""
+        if self._viewed is None or self._viewed[0] is not state:
+            self._viewed = (state, {})
+        views = self._viewed[1]
+        found = views.get(picture.order.true)
+        if found is None:
+            picture.order.asked = 0
+            found = views[picture.order.true] = (picture.view(state), picture.order.asked)
+        view, picture.order.asked = found
+        return view
+
+    def _unknown(self, state: State, key: Seen) -> _Known:
+        """A picture that is asked about for the first time, unless by other names."""
+        bare = state._replace(pending=(), snapshot=None)
+        same: list[Names] = []
+        for names in self._changes:
+            assert self.symmetry is not None
+            other = _key(self.symmetry.renamed(bare, names))
+            known = self._known.get(other)
+            if known and not known.first:
+                return _Known(first=known, names=names)
+            if other == key:
+                same.append(names)
+        return _Known(same=tuple(same))
 
     def restored(self, snapshot: State) -> Effect:
         """What `timeslice repair --restored` does to this state of the ledger, before any replica starts."""
@@ -192,7 +215,7 @@ class Core:
         return self._effect(picture, view, decision)
 
     def _answer(self, picture: Picture, state: State, request: Request) -> Answered:
-        view = picture.view(state)
+        view = self._view(picture, state)
 
         def asked() -> Verdict | Decision | Nothing:
             return core.decide(view) if request is DECIDE else _command(picture, view, request)
@@ -207,122 +230,12 @@ class Core:
             return Answered(self._effect(picture, view, answer), picture.in_model(answer.why))
         return Answered()
 
+    def _effect(self, picture: Picture, view: GroupView, decision: Decision) -> Effect:
+        return effect_of(picture, view, decision, self._run(lambda: transaction(KEYS, view, decision)))
+
     def _run(self, asked: Callable[[], _Answer]) -> _Answer:
         coordinator.decide.spec.AT_ONCE = self.size.at_once  # models of several sizes may share a process
         return self.coverage.call(asked) if self.coverage else asked()
-
-    # ------------------------------------------------------------------------------------------------ an effect
-
-    def _effect(self, picture: Picture, view: GroupView, decision: Decision) -> Effect:
-        jobs, places = picture.jobs, {name: place for place, name in enumerate(picture.names)}
-        after, highest = decision.turn, view.highest_epoch()
-        new_epoch = after is not None and (view.turn is None or after.epoch != EPOCH)
-        stale = any(node.ack and node.ack.value.outcome is Outcome.STALE for node in view.nodes.values())
-        return Effect(
-            guards=self._guards(picture, view, decision),
-            turn=self._turn_state(picture, after) if after else None,
-            new_epoch=new_epoch,
-            overtakes=new_epoch and (stale or highest > EPOCH),
-            new_token=after is not None and after.token != TOKEN,
-            tickets=tuple(sorted(_change(picture, change) for change in decision.tickets)),
-            directives=tuple(
-                sorted((places[node], _directive(picture, one)) for node, one in decision.directives.items())
-            ),
-            health=tuple(
-                sorted((jobs.index(job), one.health is Health.QUARANTINED) for job, one in decision.health.items())
-            ),
-            claim=tuple(sorted(places[node] for node, _ in decision.claim)),
-            unclaim=tuple(sorted(places[node] for node, _ in decision.unclaim)),
-            forget=tuple(sorted(places[node] for node in decision.forget)),
-            removed=decision.remove_group,
-        )
-
-    def _guards(self, picture: Picture, view: GroupView, decision: Decision) -> Guards:
-        """What the production transaction compares. What cannot change in the model is left out."""
-        jobs, places = picture.jobs, {name: place for place, name in enumerate(picture.names)}
-        turn = spec = empty = False
-        tickets: dict[int, int] = {}
-        health: dict[int, int] = {}
-        away: list[int] = []
-        free: list[int] = []
-        kept: list[int] = []
-        written = self._run(lambda: transaction(KEYS, view, decision))
-        for compare in written.compares:
-            place = KEYS.place(compare.key)
-            if compare.range_end:
-                empty = empty or compare.key == KEYS.tickets(GROUP)
-                continue
-            assert place is not None
-            match place.kind:
-                case Kind.TURN:
-                    turn = True
-                case Kind.SPEC:
-                    spec = True
-                case Kind.TICKET:
-                    tickets[jobs.index(place.name)] = compare.number - TICKET if compare.number else 0
-                case Kind.JOB:
-                    health[jobs.index(place.name)] = compare.number
-                case Kind.AGENT:
-                    away.append(places[place.node])
-                case Kind.CLAIM:
-                    (kept if compare.number else free).append(places[place.node])
-                case _:
-                    raise AssertionError(place)
-        for op in written.ops:
-            place = KEYS.place(op.key)
-            if isinstance(op, Put) and place and place.kind is Kind.TICKET and not (op.lease or op.ignore_lease):
-                raise LeaseLost(f"invariant 7: a ticket is taken off its lease: {decision.why}")
-        sort = (tuple(sorted(tickets.items())), tuple(sorted(health.items())))
-        return Guards(turn, spec, *sort, empty, tuple(sorted(away)), tuple(sorted(free)), tuple(sorted(kept)))
-
-    def _turn_state(self, picture: Picture, turn: Turn) -> TurnState:
-        resident, incoming = turn.resident or Resident(), turn.incoming or Incoming()
-        holder, blocked, pinned = turn.holder or Holder(), turn.blocked or Blocked(), turn.pinned or Pinned()
-        unrestored = turn.unrestored or Unrestored()
-        return TurnState(
-            phase=turn.phase.name,
-            holder=picture.model_job(holder.job),
-            holder_session=life_of(holder.process),
-            yielded=turn.yielded_token == turn.token,
-            resident=resident.kind.name,
-            resident_job=picture.model_job(resident.job),
-            ended=resident.ended.name,
-            lost_session=life_of(resident.lost_process),
-            switching=turn.incoming is not None,
-            incoming=picture.model_job(incoming.job),
-            incoming_ticket=incoming.ticket_revision - TICKET if incoming.ticket_revision else 0,
-            incoming_session=life_of(incoming.process),
-            cancelled=incoming.cancelled,
-            attempt=min(turn.attempt, KILL_AT_ATTEMPT),  # beyond it only the length of a wait grows
-            blocked=picture.model_name(blocked.node),
-            blamed=blocked.agent_revision,
-            killing=blocked.killing,
-            pinned=picture.model_job(pinned.job),
-            pin_changed=bool(pinned.job) and pinned.processes_revision < 10,
-            kill=turn.kill,
-            paused=turn.paused,
-            nodes=tuple(sorted(map(picture.model_name, turn.nodes))),
-            leaving=tuple(sorted(map(picture.model_name, turn.leaving))),
-            generation=turn.generation - SPEC,
-            passed_over=min(turn.passed_over, AGING_TURNS),
-            unrestored=picture.model_name(unrestored.node),
-            unrestored_job=picture.model_job(unrestored.job),
-        )
-
-
-def _change(picture: Picture, change: object) -> TicketChange:
-    job = picture.jobs.index
-    match change:
-        case Grant():
-            return TicketChange(job(change.job), "grant", change.create - TICKET)
-        case Refuse():
-            return TicketChange(job(change.job), "refuse", change.create - TICKET)
-        case Remove():
-            return TicketChange(job(change.job), "remove", change.create - TICKET)
-        case Create(ticket=ticket):
-            granted, ghost = ticket.state is Standing.GRANTED, ticket.sequence == GHOST
-            return TicketChange(job(change.job), "create", 0, life_of(ticket.process), granted, ghost)
-    raise AssertionError(change)
 
 
 def _command(picture: Picture, view: GroupView, request: Request) -> Decision | Nothing:
@@ -347,18 +260,6 @@ def _command(picture: Picture, view: GroupView, request: Request) -> Decision | 
                 raise AssertionError(unknown)
     except Refusal as refusal:
         return Nothing(refusal.message)
-
-
-def _directive(picture: Picture, told: Directive) -> DirectiveState:
-    return DirectiveState(
-        told.kind.name,
-        picture.model_job(told.on),
-        told.keep,
-        told.kill,
-        picture.model_job(told.lost_job),
-        life_of(told.lost_process),
-        life_of(told.on_process),
-    )
 
 
 def _about(state: State) -> Seen:

@@ -15,8 +15,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from chaos.explore.bridge import Core, LeaseLost
+from chaos.explore.bridge import Core
 from chaos.explore.coverage import Coverage, Ways
+from chaos.explore.effects import LeaseLost
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.seen import Seen
 from chaos.explore.size import Size

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a state of the model to the `GroupView` that the production core is given.
 
-Nodes are named as the caller likes: the core goes through them in the order of their names, and which node comes first
-must not matter.
+Nodes and jobs are named as the caller likes: the core goes through them in the order of their names, and which comes
+first must not matter. The names note whether it does (`order`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import permutations, product
 
 from chaos.explore.device import client_process, processes_of
+from chaos.explore.order import ByName, Name, Order
 from chaos.explore.size import Size
 from chaos.explore.state import NO_TURN, PARDONED, QUARANTINED, Answer, NodeState, State, TicketState, TurnState
 from coordinator.decide import GroupView, Wait
@@ -57,10 +61,6 @@ BAD = Job(health=Health.QUARANTINED, why="at fault")
 HEALTH = {QUARANTINED: BAD, PARDONED: Job(health=Health.OK)}
 
 
-def device(node: str) -> str:
-    return f"gpu-{node}"
-
-
 def session(job: int, life: int) -> str:
     """The id of a job's session."""
     return f"{job + 1:x}{life:x}"
@@ -68,11 +68,26 @@ def session(job: int, life: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Makes views. ``names`` and ``jobs``: what nodes and jobs are called here, by their places."""
+    """Makes views.
+
+    Attributes:
+        names, jobs, devices: what nodes, jobs and the device of each node are called here, by their places.
+        order: of these names.
+    """
 
     size: Size
-    names: tuple[str, ...]
-    jobs: tuple[str, ...]
+    names: tuple[Name, ...]
+    jobs: tuple[Name, ...]
+    devices: tuple[Name, ...]
+    order: Order
+
+    @classmethod
+    def all(cls, size: Size) -> Iterator[Picture]:
+        """One for each way to name nodes and jobs; first the names as they are."""
+        for names, jobs in product(permutations(size.node_names), permutations(size.job_names)):
+            order = Order()
+            devices = order.named([f"gpu-{name}" for name in names])
+            yield cls(size, order.named(names), order.named(jobs), devices, order)
 
     def view(self, state: State) -> GroupView:
         """The picture that a replica has of this state, passed waits included."""
@@ -108,19 +123,22 @@ class Picture:
 
     def _view(self, state: State, passed: frozenset[Wait]) -> GroupView:
         jobs = self.jobs
-        tickets = [
+        tickets = (
             Kept(jobs[job], self.ticket(job, one), TICKET + one.create, TICKET + one.create)
             for job, one in enumerate(state.tickets)
             if one
-        ]
+        )
         there = state.turn.phase != NO_TURN
         return GroupView(
             name=GROUP,
             revision=REVISION,
             spec=self._spec(state) if state.spec.there else None,
             turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN) if there else None,
-            tickets=Queue.of(tickets),
-            nodes={name: self._node(name, node) for name, node in zip(self.names, state.nodes, strict=True)},
+            tickets=reduce(Queue.put, tickets, Queue(by_job=ByName())),
+            nodes={
+                name: self._node(place, node)
+                for place, (name, node) in enumerate(zip(self.names, state.nodes, strict=True))
+            },
             jobs={
                 name: Kept(name, HEALTH[said], said, said)
                 for name, said in zip(jobs, state.quarantined, strict=True)
@@ -130,13 +148,14 @@ class Picture:
         )
 
     def _spec(self, state: State) -> Kept[GroupSpec]:
-        names = sorted(self.names[place] for place in self.size.generations[state.spec.generation])
-        nodes = tuple(NodeDevices(name, (device(name),)) for name in names)
+        places = sorted(self.size.generations[state.spec.generation], key=self.names.__getitem__)
+        nodes = tuple(NodeDevices(self.names[place], (self.devices[place],)) for place in places)
         spec = GroupSpec(nodes=nodes, policy=self.size.policy, deleting=state.spec.deleting, force=state.spec.force)
         mod = SPEC + state.spec.generation
         return Kept("spec", spec, SPEC, mod)
 
-    def _node(self, name: str, node: NodeState) -> Node:
+    def _node(self, place: int, node: NodeState) -> Node:
+        name, device = self.names[place], self.devices[place]
         highest = (GroupEpoch(GROUP, EPOCH + 1),) if node.ahead else ()
         owner = {"ours": GROUP, "theirs": "h"}.get(node.claimed, "")
         records = processes_of(node.records, self.jobs)
@@ -146,7 +165,7 @@ class Picture:
             directive=_told(name) if node.directive and not node.untold else None,
             ack=Kept(name, self._ack(node.answer, current=node.current), 55, 55) if node.answer else None,
             processes=Kept(name, records, PROCESSES, PROCESSES) if node.recorded else None,
-            claims={device(name): Kept(device(name), Claim(group=owner), 4, 4)} if owner else {},
+            claims={device: Kept(device, Claim(group=owner), 4, 4)} if owner else {},
             draining=node.draining,
         )
 

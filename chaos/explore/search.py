@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.explore.bridge import LeaseLost
 from chaos.explore.coverage import Ways
+from chaos.explore.effects import LeaseLost
 from chaos.explore.faults import Budget
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.part import Found, Handle, Here, Part, There, Told

@@ -17,6 +17,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 from chaos.explore.faults import Budget
@@ -138,12 +139,12 @@ class Symmetry:
 
     # ------------------------------------------------------------------------------------------------- renaming
 
-    def changes(self) -> tuple[tuple[Names, Names], ...]:
-        """Every change of names but none, and the change back: what it leaves alike cannot be told apart."""
+    def changes(self) -> tuple[Names, ...]:
+        """Every change of names but none: what it leaves alike cannot be told apart."""
         size = self.size
         kinds_of_jobs = [size.kind(job) for job in range(size.jobs)]
         names = [Names(jobs, nodes) for jobs in _among(kinds_of_jobs) for nodes in _among(self._kinds_of_nodes())]
-        return tuple((one, Names(_inverse(one.jobs), _inverse(one.nodes))) for one in names[1:])
+        return tuple(names[1:])
 
     def effect(self, effect: Effect, names: Names) -> Effect:
         """A decision with its names changed."""
@@ -184,8 +185,10 @@ def _among(kinds: Sequence[object]) -> list[tuple[int, ...]]:
     return [order for order in every if all(kinds[place] == kinds[to] for place, to in enumerate(order))]
 
 
-def _inverse(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(order.index, range(len(order))))
+@cache
+def inverse(names: Names) -> Names:
+    """The change back."""
+    return Names(*(tuple(map(order.index, range(len(order)))) for order in names))
 
 
 def _places(kinds: Sequence[object], keys: Sequence[tuple[object, ...]]) -> tuple[int, ...]:
