@@ -25,7 +25,7 @@ def boot_id() -> str:
 def process(pid: int) -> Process | None:
     """The process that has ``pid`` now. A zombie counts as ended: it holds nothing any more."""
     fields = _stat(pid)
-    if fields is None or fields[_STATE] in ("Z", "X"):
+    if fields is None or fields[_STATE] in (b"Z", b"X"):
         return None
     return Process(boot_id(), pid, int(fields[_START_TIME]))
 
@@ -62,12 +62,12 @@ def pod_uid(pid: int) -> str | None:
     return found[1].replace("_", "-") if found else None
 
 
-def _stat(pid: int) -> list[str] | None:
+def _stat(pid: int) -> list[bytes] | None:
     raw = _read(pid, "stat")
     if raw is None:
         return None
     # The command's name stands in parentheses and may itself hold any character, parentheses too.
-    return raw.decode(errors="replace").rpartition(")")[2].split()
+    return raw.rpartition(b")")[2].split()
 
 
 def _read(pid: int, name: str) -> bytes | None:
@@ -75,7 +75,12 @@ def _read(pid: int, name: str) -> bytes | None:
     try:
         file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return b"".join(iter(lambda: os.read(file, _CHUNK), b""))
+            found = os.read(file, _CHUNK)
+            if name == "stat":
+                return found  # one line, which comes whole: nothing is left to be asked for
+            while more := os.read(file, _CHUNK):
+                found += more
+            return found
         finally:
             os.close(file)
     except (FileNotFoundError, ProcessLookupError):

@@ -18,6 +18,7 @@ from nodeagent.backends.driver import DeviceUse, DriverError, NoContext, Progres
 from nodeagent.backends.looks import Looks, Wish
 from nodeagent.discovery import Machine, owner
 from nodeagent.helpers import LOOKER, HelperDied, HelperPool, HelperTimedOut
+from nodeagent.living import Living
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class DrivenBackend:
         self._pool, self._machine = pool, machine or Machine()
         self._devices: Sequence[Device] = ()
         self._looks = Looks(self._see)
+        self._living = Living()
 
     async def examine(self, *, within: float) -> None:
         """Have the driver tested; `unready` has the result."""
@@ -73,7 +75,7 @@ class DrivenBackend:
             missing = set(devices) - set(everything)
             if missing:
                 raise DriverError("use", 0, f"there is no device {', '.join(sorted(missing))} on this node")
-            known_here = {one.pid: one for known_ones in known.values() for one in known_ones if procfs.alive(one)}
+            known_here = {one.pid: one for ones in known.values() for one in self._living.among(ones)}
             seen = await self._look(everything, devices, known_here, within)
             return self._sort_out(group, devices, known, known_here, seen)
 
@@ -166,6 +168,7 @@ class DrivenBackend:
     async def close(self) -> None:
         await self._looks.close()
         await self._pool.close()
+        self._living.close()
 
     async def _ask(self, call: str, pid: int, *, within: float, **arguments: Any) -> Any:
         """A call that changes nothing: one whose helper dies is made once more, by another."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is alive is told by the kernel: of that very process, and at once when it has ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ledger.records import Process
+from nodeagent import procfs
+from nodeagent.living import Living
+
+
+@contextmanager
+def _child() -> Iterator[tuple[subprocess.Popen[bytes], Process]]:
+    """A process that lives until it is killed, and is a zombie until it is waited for."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        one = procfs.process(child.pid)
+        assert one is not None
+        try:
+            yield child, one
+        finally:
+            child.kill()
+
+
+def _handles() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_process_is_asked_about_once_and_its_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    with _child() as (first, one), _child() as (_, other):
+        assert living.among([one, other]) == [one, other]
+        with monkeypatch.context() as without:
+            without.setattr(procfs, "process", lambda _: None)
+            assert living.among([one, other]) == [one, other], "nobody asks /proc again"
+        first.kill()
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie
+        assert living.among([one, other]) == [other]
+        assert living.among([one]) == []
+    living.close()
+
+
+def test_another_with_its_pid_is_not_taken_for_it() -> None:
+    living = Living()
+    with _child() as (_, one):
+        earlier, other_boot = replace(one, start_time=one.start_time - 1), replace(one, boot_id="another")
+        assert living.among([earlier, one, other_boot]) == [one]
+        assert living.among([earlier, one, other_boot]) == [one]
+    living.close()
+
+
+def test_no_handle_outlives_its_process_or_the_agent() -> None:
+    living = Living()
+    with _child() as (first, one), _child() as (_, other):
+        before = _handles()
+        earlier = replace(other, start_time=other.start_time - 1)
+        living.among([one, other, earlier])
+        assert _handles() == before + 2
+        first.kill()
+        first.wait()
+        living.among([])
+        assert _handles() == before + 1
+        living.close()
+        assert _handles() == before
+        assert living.among([one, other]) == [other], "met anew"
+        living.close()
