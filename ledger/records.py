@@ -255,7 +255,11 @@ class Agent:
     parked_means_stopped: bool = False
 
     def highest_epoch(self, group: str) -> int:
-        return max((one.epoch for one in self.highest if one.group == group), default=0)
+        highest = 0
+        for one in self.highest:
+            if one.group == group and one.epoch > highest:
+                highest = one.epoch
+        return highest
 
 
 class DirectiveKind(Enum):

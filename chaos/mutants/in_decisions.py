@@ -110,8 +110,8 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _SWITCH,
                 "answers",
-                "if state.ack and state.directive and state.ack.value.directive_revision == state.directive.mod:",
-                "if state.ack and state.directive:",
+                "if (ack := state.ack) and (told := state.directive) and ack.value.directive_revision == told.mod:",
+                "if (ack := state.ack) and state.directive:",
             ),
         ),
         Pytest(f"{_TESTS}/test_switch.py::test_rule_7_an_answer_to_an_older_directive_does_not_count"),
@@ -244,7 +244,7 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _COMMITTING,
                 "committing",
-                "return Verdict(_failed(view, turn, node, acks[node]))",
+                "return Verdict(_failed(view, turn, node, ack))",
                 'return Verdict(Decision("As it was.", replace(turn, phase=Phase.IDLE, incoming=None)))',
             ),
         ),

@@ -59,9 +59,9 @@ def committing(view: GroupView) -> Verdict:
         why = f"An agent has seen epoch {highest}: prepare anew above it; nobody can say who is on."
         doubtful, on = replace(turn, resident=unknown(turn)), still_incoming(view, turn)
         return Verdict(begin(view, doubtful, on, why, kill=turn.kill, reported=highest))
-    for node in turn.nodes:
-        if node in acks and acks[node].outcome in (Outcome.FAILED, Outcome.REFUSED):
-            return Verdict(_failed(view, turn, node, acks[node]))
+    for node, ack in acks.items():
+        if ack.outcome in (Outcome.FAILED, Outcome.REFUSED):
+            return Verdict(_failed(view, turn, node, ack))
     if all_say(turn, acks, Outcome.COMMITTED):
         return Verdict(_finished(view, turn, acks))
     missing = [node for node in turn.nodes if node not in acks]

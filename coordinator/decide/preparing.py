@@ -46,9 +46,9 @@ def preparing(view: GroupView) -> Verdict:
         return Verdict(release(view, turn, "The group is paused: release."))
     if view.spec is None or view.spec.value.deleting:
         return Verdict(release(view, turn, "The group is being deleted: release."))
-    for node in turn.nodes:
-        if node in acks and acks[node].outcome in (Outcome.REFUSED, Outcome.FAILED):
-            return Verdict(_refused(view, turn, node, acks[node]))
+    for node, ack in acks.items():
+        if ack.outcome in (Outcome.REFUSED, Outcome.FAILED):
+            return Verdict(_refused(view, turn, node, ack))
     if missing := away(view, turn):
         return Verdict(_blocked(view, turn, missing, "its agent is away"))
     if all_say(turn, acks, Outcome.PREPARED):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from coordinator.decide.decision import Decision, Refuse, TicketChange
 from coordinator.decide.numbers import next_epoch
 from coordinator.decide.queue import head_of
-from coordinator.decide.view import GroupView
+from coordinator.decide.view import ABSENT, GroupView
 from ledger import defaults
 from ledger.kept import Kept
 from ledger.records import (
@@ -65,12 +65,13 @@ def incoming_for(ticket: Kept[Ticket] | None) -> Incoming:
 
 
 def answers(view: GroupView, turn: Turn) -> Mapping[str, Ack]:
-    """The acknowledgements of the current directives, by node. One of an older directive does not count."""
+    """The acknowledgements of the current directives, by node, in the turn's order. One of an older does not count."""
     found: dict[str, Ack] = {}
+    nodes = view.nodes  # not one by one by `GroupView.node`: with each answer of many nodes all are gone through
     for node in turn.nodes:
-        state = view.node(node)
-        if state.ack and state.directive and state.ack.value.directive_revision == state.directive.mod:
-            found[node] = state.ack.value
+        state = nodes.get(node, ABSENT)
+        if (ack := state.ack) and (told := state.directive) and ack.value.directive_revision == told.mod:
+            found[node] = ack.value
     return found
 
 
@@ -80,7 +81,11 @@ def all_say(turn: Turn, acks: Mapping[str, Ack], outcome: Outcome) -> bool:
 
 def away(view: GroupView, turn: Turn) -> str | None:
     """The first node in force whose agent is away."""
-    return next((node for node in turn.nodes if view.node(node).agent is None), None)
+    nodes = view.nodes
+    for node in turn.nodes:
+        if nodes.get(node, ABSENT).agent is None:
+            return node
+    return None
 
 
 def overtaken(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> int:
@@ -88,8 +93,8 @@ def overtaken(view: GroupView, turn: Turn, acks: Mapping[str, Ack]) -> int:
 
     It shows that etcd has been restored to an earlier state: nothing that the turn says about the devices counts.
     """
-    highest = max((view.highest_epoch(), *(a.highest_epoch for a in acks.values() if a.outcome is Outcome.STALE)))
-    stale = any(ack.outcome is Outcome.STALE for ack in acks.values())
+    stale = [ack.highest_epoch for ack in acks.values() if ack.outcome is Outcome.STALE]
+    highest = max((view.highest_epoch(), *stale))
     return highest if highest > turn.epoch or stale else 0
 
 
@@ -204,7 +209,8 @@ def told_again(view: GroupView) -> Decision | None:
     """
     assert view.turn is not None
     turn = view.turn.value
-    untold = [node for node in turn.nodes if view.node(node).directive is None]
+    nodes = view.nodes
+    untold = [node for node in turn.nodes if nodes.get(node, ABSENT).directive is None]
     if not untold:
         return None
     kind = DirectiveKind.COMMIT if turn.phase is Phase.COMMITTING else DirectiveKind.RELEASE
