@@ -112,7 +112,7 @@ class Picture:
             devices=self._devices.get(group, ()),
             known=known,
             registered=frozenset(one for processes in registered.values() for one in processes),
-            errors=tuple(error for _, error in index.errors(group=group)),
+            errors=() if index.sound else tuple(error for _, error in index.errors(group=group)),
         )
 
     def directive(self, group: str) -> int:

@@ -54,7 +54,12 @@ class Scene:
     sizes: Mapping[Process, int] = field(default_factory=dict)
 
     def record(self, process: Process) -> ProcessRecord | None:
-        return next((one for _, one in _all(self.records) if one.process == process), None)
+        for job in self.records.jobs:
+            for one in job.processes:
+                # By the number first: a switch comes here some thirty times, and few have the same.
+                if one.process and one.process.pid == process.pid and one.process == process:
+                    return one
+        return None
 
     def bytes(self, process: Process) -> int:
         record = self.record(process)
