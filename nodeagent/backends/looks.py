@@ -61,7 +61,8 @@ class Looks:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sight] = loop.create_future()
         wish.answers.append(answer)
-        patience = loop.call_later(within, _too_late, answer)  # half of what `asyncio.timeout` costs, five times a switch
+        # A bare timer: half of what `asyncio.timeout` costs, five times a switch.
+        patience = loop.call_later(within, _too_late, answer)
         try:
             return await answer
         finally:
