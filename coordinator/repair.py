@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, Remove
+from coordinator.decide.held import lost_turn
 from coordinator.decide.switch import unknown
 from coordinator.picture import Picture
 from ledger.errors import LedgerError
@@ -55,6 +56,8 @@ def restored(view: GroupView) -> Decision | None:
     if view.turn is None:
         return None
     turn = view.turn.value
+    if turn.phase is Phase.HELD:
+        turn = lost_turn(turn)
     epoch = max(view.revision, turn.epoch + 1, view.highest_epoch() + 1)
     after = replace(
         turn,

@@ -238,11 +238,13 @@ def parked_bytes(all_records: Iterable[Processes], alive: Callable[[Process], bo
 
 
 def _of_lost_session(scene: Scene, process: Process, job: str) -> bool:
-    """Whether a process of the incoming job belongs to a session that was lost, not to the one that is served."""
-    directive = scene.directive
-    if job != directive.lost_job or directive.on_process is None or directive.on_process == directive.lost_process:
+    """Whether a process of the incoming job belongs to a session that was lost, not to the one that is served.
+
+    A job that was evicted after it had given its turn back was taken off in order: no session of it is named as lost.
+    """
+    directive, served = scene.directive, scene.directive.on_process
+    if job != directive.lost_job or served is None or directive.lost_process in (None, served):
         return False
-    served = directive.on_process
     # What was started after the served session's own process is that session's.
     return served.boot_id != process.boot_id or process.start_time < served.start_time
 

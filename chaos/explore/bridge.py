@@ -14,7 +14,7 @@ from chaos.explore.effects import KEYS, effect_of
 from chaos.explore.memo import Memo
 from chaos.explore.picture import GHOST, TOKEN, WANTED, Picture, session
 from chaos.explore.size import Size
-from chaos.explore.state import Effect, NodeState, State, TicketState
+from chaos.explore.state import NO_TURN, Effect, NodeState, State, TicketState
 from chaos.explore.symmetry import Names, Symmetry, inverse
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, Verdict, Wait, commands, core
@@ -268,11 +268,12 @@ def _about(state: State) -> Seen:
 
 def _key(state: State) -> Seen:
     """What a replica sees of a state."""
-    return (*_about(state)[:4], tuple(map(_seen, state.nodes)), state.passed)
+    begins = state.turn.phase == NO_TURN
+    return (*_about(state)[:4], tuple(_seen(node, begins=begins) for node in state.nodes), state.passed)
 
 
-def _seen(node: NodeState) -> Seen:
-    """What a replica sees of a node."""
-    told = node.directive is not None and not node.untold
+def _seen(node: NodeState, *, begins: bool) -> Seen:
+    """What a replica sees of a node. What it was told counts only as the group begins."""
+    told = node.directive is not None and not node.untold and (node.directive.kind if begins else True)
     ledger = (told, node.answer, node.current, node.records, node.recorded, node.claimed, node.draining)
     return (node.registered, node.ahead, *ledger)

@@ -79,14 +79,18 @@ def _ends(state: State, job: int, name: str, budget: Budget) -> Iterator[tuple[s
 
 
 def _ended(state: State, job: int, name: str, *, died: bool) -> State:
-    """The lease ends and takes the ticket with it. Whether a turn was lost by it, the model notes for itself."""
+    """The lease ends and takes the ticket with it. Whether a turn was lost by it, the model notes for itself.
+
+    Who was about to have the turn loses it only if the switch ends with its job on (`etcd.write`).
+    """
     ticket, turn = state.tickets[job], state.turn
     assert ticket is not None
     incoming = turn.phase == "COMMITTING" and turn.incoming == name and turn.incoming_ticket == ticket.create
     lost, lost_by, sessions = state.lost, state.lost_by, state.sessions
     if ticket.state == "GRANTED" or incoming:
         lost = put(lost, job, LOST_UNDER_COMMIT if incoming else LOST)
-        lost_by = put(lost_by, job, ticket.session)
+    if ticket.state == "GRANTED" and turn.phase == "HELD":
+        lost_by = put(lost_by, job, lost_by[job] | 1 << ticket.session)
     if died:
         sessions = put(sessions, job, sessions[job] + 1)
     tickets = put(state.tickets, job, None)

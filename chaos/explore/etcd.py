@@ -64,7 +64,8 @@ def write(state: State, effect: Effect) -> State:
         turn = effect.turn
         if effect.new_epoch:
             passed = tuple(kind for kind in passed if kind not in ("answer", "backoff", "drop"))
-            nodes = tuple(_new_epoch(node, overtaken=effect.overtakes, told=before.phase != NO_TURN) for node in nodes)
+            told_of_it = before.phase != NO_TURN or bool(effect.directives)
+            nodes = tuple(_new_epoch(node, overtaken=effect.overtakes, told=told_of_it) for node in nodes)
         if effect.new_token:
             passed = tuple(kind for kind in passed if kind not in ("grace", "hold"))
             tickets = [ticket and ticket._replace(current=False) for ticket in tickets]
@@ -72,6 +73,10 @@ def write(state: State, effect: Effect) -> State:
             passed = tuple(kind for kind in passed if kind != "answer")
         pending = tuple(one._replace(fresh=False) for one in pending)
         lost = _truly_lost(before, turn, lost)
+    spec, lost_by = state.spec, state.lost_by
+    if before.phase == "HELD" and turn.phase != "HELD" and not turn.yielded:
+        job = "abcdefgh".index(before.holder)  # taken away, if it has not been lost before
+        lost, lost_by = put(lost, job, LOST), put(lost_by, job, lost_by[job] | 1 << before.holder_session)
     for change in effect.tickets:
         tickets[change.job] = _ticket(tickets, change)
     quarantined = state.quarantined
@@ -86,14 +91,14 @@ def write(state: State, effect: Effect) -> State:
         nodes = put(nodes, place, nodes[place]._replace(claimed=""))
     for place in effect.forget:
         nodes = put(nodes, place, forgotten(nodes[place]))
-    spec, lost_by = state.spec, state.lost_by
     if before.phase == "COMMITTING" and turn.phase == "IDLE" and before.incoming_ticket and not before.cancelled:
         job = "abcdefgh".index(before.incoming)  # brought on for a session that is gone
-        lost_by = put(lost_by, job, before.incoming_session) if turn.resident_job == before.incoming else lost_by
+        if turn.resident_job == before.incoming:
+            lost_by = put(lost_by, job, lost_by[job] | 1 << before.incoming_session)
     if turn.phase == "HELD" and before.phase != "HELD":
         lost_by = tuple(
-            0 if ticket and ticket.current and ticket.session == life else life
-            for ticket, life in zip(tickets, lost_by, strict=True)
+            lives & ~(1 << ticket.session) if ticket and ticket.current else lives
+            for ticket, lives in zip(tickets, lost_by, strict=True)
         )
     if effect.removed:
         turn, spec, lost = TurnState(), spec._replace(there=False), (0,) * len(lost)
@@ -133,6 +138,7 @@ def told(node: NodeState, directive: DirectiveState, *, new_epoch: bool) -> Node
     return node._replace(
         directive=directive,
         untold=False,
+        refused=node.refused and not node.untold,  # whose directive a hand has deleted judges the same one anew
         missed=missed,
         behind=behind if missed else False,
         current=False,
@@ -174,8 +180,8 @@ def _pin_changed(pending: Pending) -> Pending:
 def _new_epoch(node: NodeState, *, overtaken: bool, told: bool) -> NodeState:
     """What was prepared for an earlier epoch counts for nothing; what has begun is of an older one.
 
-    Agents learn of an epoch by a directive. The turn that a group begins with tells them none (``told``): one that was
-    left from before a hand deleted the last turn is carried out as ever.
+    Agents learn of an epoch by a directive. The turn that a group begins with tells them none (``told``), unless there
+    is a PREPARE to release: what else was left from before a hand deleted the last turn is carried out as ever.
     """
     ahead = node.ahead and not overtaken
     if not told and node.directive is not None:

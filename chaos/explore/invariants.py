@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.explore.state import NO_TURN, QUARANTINED, Pending, State, in_force
+from chaos.explore.state import NO_TURN, QUARANTINED, Pending, Record, State, in_force
 
 if TYPE_CHECKING:
     from chaos.explore.world import World
@@ -68,11 +68,18 @@ def _check_held(world: World, state: State, granted: list[int]) -> None:
                 raise Broken(2, f"{turn.holder} holds the turn and {world.jobs[job]} is {process.state} on {name}")
             if job == holder and process.state == "LOCKED":
                 raise Broken(9, f"{turn.holder} holds the turn and is locked on {name}")
-            left_behind = 0 < process.session <= state.lost_by[job] < turn.holder_session
-            if job == holder and holds and process.state == "PARKED" and not left_behind:
+            left_behind = any(state.lost_by[job] >> life & 1 for life in range(process.session, turn.holder_session))
+            parked = process.state == "PARKED" and not _recorded_lost(world, node.records[job], turn.holder_session)
+            if job == holder and holds and parked and not left_behind:
                 raise Broken(2, f"{turn.holder} holds the turn and is parked on {name}")
             if job == holder and holds and process.state == "RUNNING" and left_behind:
                 raise Broken(8, f"{turn.holder} was restored on {name} from a session that had lost its turn")
+
+
+def _recorded_lost(world: World, record: Record | None, holder: int) -> bool:
+    """Whether the ledger goes on saying that another session lost a process, after who lost what has been forgotten."""
+    forgotten = not {"wipe", "restored"}.isdisjoint(dict(world.size.faults))
+    return forgotten and record is not None and record.lost not in (0, holder)
 
 
 def check_write(world: World, state: State, pending: Pending) -> None:
@@ -119,6 +126,8 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
         for place, node in enumerate(state.nodes)
     ):
         raise Broken(3, f"{after.holder} is granted, and not every node has committed")
+    if state.quarantined[holder] == QUARANTINED:
+        raise Broken(6, f"{after.holder} is granted, and is quarantined")
     own = state.tickets[holder]
     for job, ticket in enumerate(state.tickets):
         if ticket is None or ticket.state != "WAITING" or (own is not None and ticket.create >= own.create):

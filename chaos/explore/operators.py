@@ -71,7 +71,8 @@ def _wiped(state: State, budget: Budget) -> State:
     lost = tuple(LOST if was or held else 0 for was, held in zip(state.lost, granted, strict=True))
     pending = tuple(one for one in state.pending if not one.effect.guards.turn)
     faults = budget.spent(state, "wipe")
-    return state._replace(turn=TurnState(), passed=(), pending=pending, lost=lost, faults=faults)
+    by = (0,) * len(lost)
+    return state._replace(turn=TurnState(), passed=(), pending=pending, lost=lost, lost_by=by, faults=faults)
 
 
 def _wish(state: State, budget: Budget, fault: str, what: str, spec: SpecState) -> Iterator[tuple[str, State]]:

@@ -28,6 +28,7 @@ from ledger.records import (
     Blocked,
     Claim,
     Directive,
+    DirectiveKind,
     Ended,
     Failure,
     Fault,
@@ -159,10 +160,10 @@ class Picture:
         highest = (GroupEpoch(GROUP, EPOCH + 1),) if node.ahead else ()
         owner = {"ours": GROUP, "theirs": "h"}.get(node.claimed, "")
         records = processes_of(node.records, self.jobs)
-        # What the agents were told is not read by the core, only that an answer is to the current directive.
+        # What the agents were told is read by the core where there is no turn; else only what an answer is to.
         return Node(
             agent=Kept(name, Agent(highest=highest), node.registered, node.registered) if node.registered else None,
-            directive=_told(name) if node.directive and not node.untold else None,
+            directive=_told(name, node.directive.kind) if node.directive and not node.untold else None,
             ack=Kept(name, self._ack(node.answer, current=node.current), 55, 55) if node.answer else None,
             processes=Kept(name, records, PROCESSES, PROCESSES) if node.recorded else None,
             claims={device: Kept(device, Claim(group=owner), 4, 4)} if owner else {},
@@ -238,5 +239,5 @@ class Picture:
         )
 
 
-def _told(name: str) -> Kept[Directive]:
-    return Kept(name, Directive(epoch=EPOCH), DIRECTIVE, DIRECTIVE)
+def _told(name: str, kind: str) -> Kept[Directive]:
+    return Kept(name, Directive(epoch=EPOCH, kind=DirectiveKind[kind]), DIRECTIVE, DIRECTIVE)

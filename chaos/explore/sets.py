@@ -18,6 +18,10 @@ SETS: tuple[Size, ...] = (
     Size(nodes=1, faults=(("unfit", 1), ("pardon", 2))),
     Size(nodes=1, faults=(("restored", 1),)),
     Size(faults=(("drain", 1),)),
+    Size(nodes=1, faults=(("die", 1), ("unsaved", 2), ("resist", 1)), prompt=True),
+    Size(nodes=1, faults=(("expire", 1), ("fatal", 1)), prompt=True),
+    Size(jobs=1, nodes=1, faults=(("die", 1), ("evict", 1)), prompt=True),
+    Size(jobs=1, nodes=1, faults=(("die", 1), ("restored", 1)), prompt=True),
     # Agents.
     Size(nodes=1, faults=(("restart", 1), ("late", 1), ("refuse", 1))),
     Size(nodes=1, faults=(("refuse", 2),)),
@@ -25,6 +29,7 @@ SETS: tuple[Size, ...] = (
     Size(nodes=1, faults=(("restart", 1), ("ahead", 1))),
     Size(jobs=1, nodes=1, faults=(("restart", 1), ("ahead", 1), ("refuse", 1))),
     Size(jobs=1, nodes=1, faults=(("restart", 1), ("ahead", 1), ("expire", 1))),
+    Size(jobs=1, nodes=1, faults=(("die", 1), ("restart", 1), ("ahead", 1)), prompt=True),
     Size(jobs=1, nodes=1, faults=(("refuse", 2), ("expire", 1))),
     Size(nodes=1, faults=(("unsure", 1), ("expire", 1))),
     Size(nodes=1, faults=(("stuck", 1), ("expire", 1))),
@@ -50,6 +55,7 @@ SETS: tuple[Size, ...] = (
     Size(nodes=1, faults=(("wipe", 1),)),
     Size(jobs=1, faults=(("delete", 1),), at_once=1),
     Size(jobs=1, faults=(("delete", 1), ("restart", 1), ("away", 1), ("drop", 1)), prompt=True),
+    Size(nodes=1, faults=(("delete", 1), ("wipe", 1)), prompt=True),
     Size(nodes=1, faults=(("delete", 2), ("force", 1))),
     # Who is served next.
     Size(jobs=3, nodes=1),

@@ -282,7 +282,7 @@ class State(NamedTuple):
     pending: tuple[Pending, ...]
     faults: tuple[int, ...]  # how many of each are left
     lost: tuple[int, ...]  # for each job: how its last turn truly ended, whatever the turn says; 0: in order
-    lost_by: tuple[int, ...]  # for each job: the client's life that truly lost it, and has not had it again; 0: none
+    lost_by: tuple[int, ...]  # for each job, by bit: the client's lives that truly lost it, and have not had it again
     snapshot: Snapshot | None = None
 
 

@@ -245,6 +245,7 @@ class World:
             pending=(),
             faults=self.budget.spent(state, "restored"),
             lost=lost,
+            lost_by=(0,) * len(lost),  # nobody knows any more
             snapshot=None,
         )
         return write(old, self.core.restored(old))

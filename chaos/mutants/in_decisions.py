@@ -15,7 +15,7 @@ _COMMANDS, _NUMBERS, _QUEUE = (
     "coordinator/decide/numbers.py",
     "coordinator/decide/queue.py",
 )
-_DROP = "coordinator/decide/drop.py"
+_DROP, _CORE = "coordinator/decide/drop.py", "coordinator/decide/core.py"
 _TESTS = "tests/coordinator/decide"
 
 
@@ -320,11 +320,66 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _IDLE,
                 "_serve",
-                "kill = turn.kill or desperate or (grace_over and may_kill(view))",
-                "kill = turn.kill or desperate or may_kill(view)",
+                "out_of_grace = grace_over and may_kill(view)",
+                "out_of_grace = may_kill(view)",
             ),
         ),
         _breaks(8, search="--nodes 1 --fault resist"),
+        fast=True,
+    ),
+    Mutant(
+        "next-by-an-ended-pin",
+        "Who is next by a pin alone is brought on although the same switch ends the pin.",
+        (
+            Edit(
+                _IDLE,
+                "_serve",
+                "        turn = replace(turn, pinned=None)\n        head = next_head(view, turn)\n",
+                "        turn = replace(turn, pinned=None)\n",
+            ),
+        ),
+        _breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved --fault resist"),
+        behind="What a lost session left has to resist, too: only then is anything killed.",
+        fast=True,
+    ),
+    Mutant(
+        "still-next-by-an-ended-pin",
+        "A failed commit goes on for who was next by a pin alone, although it ends the pin.",
+        (Edit(_SWITCH, "still_incoming", "is not None and not by_pin):", "is not None):"),),
+        _breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved=2"),
+        behind="It ends one only where what a lost session left cannot be saved.",
+        fast=True,
+    ),
+    Mutant(
+        "killed-although-back",
+        "A pinned job that has come back to its lost turn may be killed once its grace is over.",
+        (Edit(_IDLE, "_serve", "may_kill(view) and not _comes_back(turn, head)", "may_kill(view)"),),
+        Pytest(f"{_TESTS}/test_idle.py::test_rule_20_a_pinned_job_that_has_come_back_is_not_killed_after_its_grace"),
+        "No invariant says who may be killed of those that have lost their turn.",
+        fast=True,
+    ),
+    Mutant(
+        "next-and-quarantined",
+        "A failed commit quarantines the job of a lost process, and brings the same job on.",
+        (Edit(_COMMITTING, "_failed", "still_incoming(knowing(view, health), again)", "still_incoming(view, again)"),),
+        _breaks(6, search="--nodes 1 --prompt --fault expire --fault fatal"),
+        behind="The ticket that the switch was begun for has to be gone by then.",
+        fast=True,
+    ),
+    Mutant(
+        "nobody-releases-it",
+        "A group begins anew after a hand has deleted its turn, and releases nothing of the switch that was under way.",
+        (Edit(_CORE, "_begun", "one.value.kind is DirectiveKind.PREPARE for", "False for"),),
+        _breaks(9, search="--nodes 1 --prompt --fault delete --fault wipe"),
+        behind="The next switch would do that: only a group that makes none, as one that is being deleted, shows it.",
+        fast=True,
+    ),
+    Mutant(
+        "taken-back-is-not-lost",
+        "Whose grant is taken back, since an agent has seen more than the ledger, is not known to have lost its turn.",
+        (Edit(_HELD, "held", "after = lost_turn(turn)\n", "after = replace(turn, phase=Phase.IDLE, holder=None)\n"),),
+        _breaks(8, search="--jobs 1 --nodes 1 --prompt --fault die --fault restart --fault ahead"),
+        behind="What its process has left on the devices goes to the next one then.",
         fast=True,
     ),
 )

@@ -18,6 +18,7 @@ from coordinator.decide.switch import (
     blame,
     incoming_for,
     incoming_ticket,
+    knowing,
     may_kill,
     next_head,
     overtaken,
@@ -134,17 +135,20 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
     incoming, resident = turn.incoming, resident_of(turn)
     mixed = replace(resident, kind=ResidentKind.MIXED)
     attempt = turn.attempt + 1 if resident.kind is ResidentKind.MIXED else 1
-    again, on = replace(turn, resident=mixed, attempt=attempt), still_incoming(view, turn)
+    again = replace(turn, resident=mixed, attempt=attempt)
     said = f"{node}: {ack.why}"
     outgoing = ack.failure is Failure.NOT_SAVED or ack.fault is Fault.OUTGOING
     if ack.failure is Failure.PROCESS_LOST and ack.job and ack.job != incoming.job:
-        health = quarantine(view, ack.job, f"lost: {said}")
-        return begin(view, unpinned(again, ack.job), on, f"{ack.job} is lost ({said}): prepare anew.", health=health)
+        health, again = quarantine(view, ack.job, f"lost: {said}"), unpinned(again, ack.job)
+        on = still_incoming(knowing(view, health), again)
+        return begin(view, again, on, f"{ack.job} is lost ({said}): prepare anew.", health=health)
     if outgoing and turn.kill:
         return _pause(view, again, turn, node, ack)
     if outgoing and attempt >= KILL_AT_ATTEMPT:
         return begin(view, again, Incoming(), f"Nothing helps ({said}): kill what cannot be saved.", kill=True)
     if outgoing and resident.ended is Ended.LOST:
+        again = replace(again, pinned=None) if may_kill(view) else again
+        on = still_incoming(view, again)
         return begin(view, again, on, f"A lost job is not saved ({said}): prepare anew.", kill=may_kill(view))
     if outgoing and (job := ack.job or resident.job):
         back = replace(again, pinned=Pinned(job, said))
@@ -167,6 +171,7 @@ def _failed(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:
             health=quarantine(view, incoming.job, said),
         )
     if attempt < KILL_AT_ATTEMPT:
+        on = still_incoming(view, again)
         return begin(view, again, on, f"The commit failed ({said}): prepare anew.", kill=turn.kill)
     return _pause(view, again, turn, node, ack)
 

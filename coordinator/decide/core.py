@@ -12,9 +12,9 @@ from coordinator.decide.idle import idle
 from coordinator.decide.numbers import new_turn
 from coordinator.decide.preparing import preparing
 from coordinator.decide.releasing import releasing
-from coordinator.decide.switch import told_again
+from coordinator.decide.switch import release, told_again
 from coordinator.decide.view import GroupView
-from ledger.records import Phase
+from ledger.records import DirectiveKind, Phase
 
 
 def decide(view: GroupView) -> Verdict:
@@ -26,7 +26,7 @@ def decide(view: GroupView) -> Verdict:
     if view.turn is None:
         if view.spec is None:
             return Verdict(note="There is no such group.")
-        return Verdict(Decision("The group begins; nobody can say who is on its devices.", new_turn(view)))
+        return Verdict(_begun(view))
     match view.turn.value.phase:
         case Phase.IDLE:
             return idle(view)
@@ -40,6 +40,15 @@ def decide(view: GroupView) -> Verdict:
         case Phase.RELEASING:
             again = told_again(view)
             return Verdict(again) if again else releasing(view)
+
+
+def _begun(view: GroupView) -> Decision:
+    """The first turn; or another, if a hand has deleted the last: then nobody would take back what that had locked."""
+    turn, why = new_turn(view), "The group begins; nobody can say who is on its devices."
+    told = (view.node(node).directive for node in turn.nodes)
+    if any(one and one.value.kind is DirectiveKind.PREPARE for one in told):
+        return release(view, turn, f"{why} What was being prepared is released.")
+    return Decision(why, turn)
 
 
 def then_decide(view: GroupView, decision: Decision) -> Decision:

@@ -19,6 +19,7 @@ from coordinator.decide.switch import (
     clear,
     incoming_for,
     incoming_ticket,
+    knowing,
     next_head,
     policy_of,
     quarantine,
@@ -29,7 +30,6 @@ from coordinator.decide.switch import (
 )
 from coordinator.decide.view import GroupView
 from ledger import defaults
-from ledger.kept import Kept
 from ledger.records import Ack, GroupSpec, Job, NodeLostPolicy, Outcome, Phase, ResidentKind, Turn
 
 
@@ -89,7 +89,7 @@ def _drop(view: GroupView, turn: Turn, node: str) -> Decision:
             health.update(quarantine(view, job, bad))
     after = _without(view, turn, node)
     if turn.phase is Phase.COMMITTING:
-        decision = _begun_anew(_knowing(view, health), after, why, bad, health)
+        decision = _begun_anew(knowing(view, health), after, why, bad, health)
     else:
         decision = Decision(why, replace(after, epoch=next_epoch(view, turn)), health=health)
     assert decision.turn is not None
@@ -123,11 +123,6 @@ def _begun_anew(view: GroupView, turn: Turn, why: str, bad: str, health: Mapping
     refused = (refuse_quarantined(ticket, bad),) if ticket else ()
     following = incoming_for(next_head(view, after, beside=turn.incoming.job))
     return begin(view, after, following, why, kill=turn.kill, tickets=refused, health=health)
-
-
-def _knowing(view: GroupView, health: Mapping[str, Job]) -> GroupView:
-    """The same group, its jobs as they are to be: who is about to be quarantined is not next."""
-    return replace(view, jobs={**view.jobs, **{job: Kept(job, record, 0, 0) for job, record in health.items()}})
 
 
 def _has_obeyed(view: GroupView, node: str) -> bool:

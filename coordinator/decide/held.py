@@ -18,7 +18,8 @@ def held(view: GroupView) -> Verdict:
     ticket = view.ticket(job)
     holds = ticket is not None and ticket.value.state is TicketState.GRANTED and ticket.value.token == turn.token
     if highest := overtaken(view, turn, {}):
-        after = replace(turn, phase=Phase.IDLE, epoch=highest, holder=None, resident=unknown(turn))
+        after = lost_turn(turn)
+        after = replace(after, epoch=highest, resident=unknown(after))
         gone = (Remove(job, ticket.create),) if ticket and holds else ()
         return Verdict(Decision(f"An agent has seen epoch {highest}: the grant to {job} does not count.", after, gone))
     if ticket and holds:

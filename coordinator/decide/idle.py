@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from coordinator.decide.committing import KILL_AT_ATTEMPT
 from coordinator.decide.decision import Decision, Grant, Refuse, Remove, Verdict, Wait, WaitKind
-from coordinator.decide.drop import held_up, returned, uncleared
+from coordinator.decide.drop import held_up, returned
 from coordinator.decide.numbers import next_token
 from coordinator.decide.queue import head_of, passed_over, pinned_for_several
-from coordinator.decide.spec import claims_missing, deleted, respecified
+from coordinator.decide.spec import claims_missing, deleted, respecified, surplus_claims
 from coordinator.decide.switch import (
     away,
     begin,
     draining,
     incoming_for,
     may_kill,
+    next_head,
     overtaken,
     policy_of,
     refuse_quarantined,
@@ -67,7 +68,7 @@ def idle(view: GroupView) -> Verdict:
 
 def _in_order(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     """What has to be put right before anybody is served, with the spec in force."""
-    if spec.mod == turn.generation and not turn.leaving and (surplus := _surplus_claims(view, turn, spec.value)):
+    if spec.mod == turn.generation and not turn.leaving and (surplus := surplus_claims(view, turn, spec.value)):
         why = "Claims on devices that the group does not have any more."
         return Verdict(Decision(why, unclaim=surplus, spec_mod=spec.mod))
     if turn.pinned and view.processes_revision(turn.nodes) > turn.pinned.processes_revision:
@@ -111,19 +112,29 @@ def _serve(view: GroupView, turn: Turn) -> Verdict:
         return Verdict(waits=frozenset(waits), note=f"{resident.job} is lost; its grace runs.")
     mixed = resident.kind is ResidentKind.MIXED
     desperate = mixed and turn.attempt >= KILL_AT_ATTEMPT
-    kill = turn.kill or desperate or (grace_over and may_kill(view))
-    if turn.pinned and head is None and not mixed and not kill:
+    out_of_grace = grace_over and may_kill(view) and not _comes_back(turn, head)
+    kill = turn.kill or desperate or out_of_grace
+    if kill:  # what kills pins nobody, and nobody is next by a pin that goes
+        turn = replace(turn, pinned=None)
+        head = next_head(view, turn)
+    if turn.pinned and head is None and not mixed:
         return Verdict(waits=frozenset(waits), note=waiting)
-    held_back = _held_back(view, turn, waits, grace_over=grace_over and may_kill(view))
+    held_back = _held_back(view, turn, waits, grace_over=out_of_grace)
     if held_back is not None:
         return held_back
     if (missing := away(view, turn)) is not None:
         return held_up(view, turn, missing, f"Blocked by {missing}: its agent is away.", frozenset(waits))
     on = incoming_for(None if desperate else head)
-    if turn.pinned and mixed and head is None and not kill:
+    if turn.pinned and mixed and head is None:
         on = Incoming(turn.pinned.job)  # half switched: it is put back
     why = f"Next is {on.job}." if on.job else "Nobody is next: the devices are cleared."
     return Verdict(begin(view, turn, on, why, kill=kill))
+
+
+def _comes_back(turn: Turn, head: Kept[Ticket] | None) -> bool:
+    """Whether next is the pinned job that was lost, by the very process that was: of that nothing has to go."""
+    lost = resident_of(turn).lost_process
+    return turn.pinned is not None and head is not None and lost is not None and head.value.process == lost
 
 
 def _free_path(view: GroupView, turn: Turn, head: Kept[Ticket]) -> Decision:
@@ -144,14 +155,6 @@ def _held_back(view: GroupView, turn: Turn, waits: set[Wait], *, grace_over: boo
     if event or backoff in view.passed or (grace_over and not turn.blocked.killing):
         return None
     return Verdict(waits=frozenset(waits | {backoff}), note=f"Blocked by {turn.blocked.node}: {turn.blocked.reason}.")
-
-
-def _surplus_claims(view: GroupView, turn: Turn, spec: GroupSpec) -> tuple[tuple[str, str], ...]:
-    """Not those of a node that has yet to be cleared: another group would be served beside what is locked there."""
-    wanted = {(one.node, device) for one in spec.nodes for device in one.devices}
-    mine = sorted(view.nodes.keys() - uncleared(view, turn))
-    have = [(node, device) for node in mine for device in view.claimed(node)]
-    return tuple(claim for claim in have if claim not in wanted)[:100]
 
 
 def _quiet(turn: Turn, resident: Resident) -> str:

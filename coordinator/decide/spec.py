@@ -33,6 +33,17 @@ def claims_missing(view: GroupView, spec: Kept[GroupSpec]) -> Verdict | None:
     return Verdict(Decision("Devices of the spec are claimed.", claim=tuple(free[:AT_ONCE]), spec_mod=spec.mod))
 
 
+def surplus_claims(view: GroupView, turn: Turn, spec: GroupSpec) -> tuple[tuple[str, str], ...]:
+    """Claims on devices that the group, with this spec in force, does not have any more.
+
+    Not those of a node that has yet to be cleared: another group would be served beside what is locked there.
+    """
+    wanted = {(one.node, device) for one in spec.nodes for device in one.devices}
+    mine = sorted(view.nodes.keys() - uncleared(view, turn))
+    have = [(node, device) for node in mine for device in view.claimed(node)]
+    return tuple(claim for claim in have if claim not in wanted)[:AT_ONCE]
+
+
 def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     """Claim the new devices, then adopt the spec; or a note on why it waits: the group goes on as it is in force."""
     names = {one.node for one in spec.value.nodes}

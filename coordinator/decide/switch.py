@@ -109,9 +109,14 @@ def incoming_ticket(view: GroupView, turn: Turn) -> Kept[Ticket] | None:
 
 
 def still_incoming(view: GroupView, turn: Turn) -> Incoming:
-    """Who is brought on by a new epoch of this switch: the same, or the next if its ticket is gone."""
-    assert turn.incoming is not None
-    if not turn.incoming.ticket_revision or incoming_ticket(view, turn) is not None:
+    """Who is brought on by a new epoch of this switch: the same; or, if its ticket is gone, the next.
+
+    So too if it was next by a pin alone that ``turn``, which is to be, does not have any more.
+    """
+    assert view.turn is not None and turn.incoming is not None
+    pinned = view.turn.value.pinned
+    by_pin = pinned is not None and turn.pinned is None and pinned.job == turn.incoming.job
+    if not turn.incoming.ticket_revision or (incoming_ticket(view, turn) is not None and not by_pin):
         return turn.incoming
     return incoming_for(next_head(view, turn))
 
@@ -222,6 +227,11 @@ def told_again(view: GroupView) -> Decision | None:
 def quarantine(view: GroupView, job: str, why: str) -> Mapping[str, Job]:
     kept = view.jobs.get(job)
     return {job: replace(kept.value if kept else Job(), health=Health.QUARANTINED, why=why)}
+
+
+def knowing(view: GroupView, health: Mapping[str, Job]) -> GroupView:
+    """The same group, its jobs as they are to be: who is about to be quarantined is not next."""
+    return replace(view, jobs={**view.jobs, **{job: Kept(job, record, 0, 0) for job, record in health.items()}})
 
 
 def unpinned(turn: Turn, job: str) -> Turn:

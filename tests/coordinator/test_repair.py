@@ -18,10 +18,12 @@ from ledger.errors import RecordMalformed
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
 from ledger.records import (
+    Ended,
     GroupSpec,
     Holder,
     NodeDevices,
     Phase,
+    Process,
     Replica,
     Resident,
     ResidentKind,
@@ -36,7 +38,7 @@ HELD = Turn(
     phase=Phase.HELD,
     epoch=10,
     token=11,
-    holder=Holder("a", "01"),
+    holder=Holder("a", "01", Process("boot", 7, 7)),
     resident=Resident(ResidentKind.JOB, "a"),
     nodes=("n0",),
 )
@@ -67,8 +69,9 @@ async def test_rule_10_grants_go_residents_become_unknown_and_waiters_stay(etcd:
         assert done.group == "g"
         turn = await turn_of(client, keys)
         assert turn.phase is Phase.IDLE
-        assert turn.resident is not None
-        assert turn.resident.kind is ResidentKind.UNKNOWN
+        assert turn.holder is None
+        # Whose turn is taken back has lost it: its processes are for no later session.
+        assert turn.resident == Resident(ResidentKind.UNKNOWN, "a", Ended.LOST, Process("boot", 7, 7))
         assert turn.epoch > HELD.epoch
         assert turn.token > HELD.token
         assert await client.get(keys.ticket("g", "a")) is None

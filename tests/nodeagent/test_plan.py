@@ -103,6 +103,12 @@ def test_rule_5_a_lost_resident_goes_although_its_job_comes(
         assert plan.restorable(parked) == ()
 
 
+def test_rule_5_a_job_that_was_evicted_after_its_turn_has_lost_no_process() -> None:
+    """No session is named: what it had comes back to the next one, as it does after another job's turn."""
+    one = Found(Process("boot", 1, 150), "b", PARKED, ("D",))
+    assert plan.restorable(scene(one, lost_job="b", lost_process=None, on_process=NEW)) == (one,)
+
+
 def test_rule_5_what_is_about_to_be_saved_is_on_record_with_the_session_that_was_lost() -> None:
     """Its COMMIT may be gone by the time that it is parked."""
     there = found("a", 1, LOCKED)

@@ -144,7 +144,7 @@ def test_invariant_1_sees_two_jobs_that_can_run() -> None:
 def test_invariant_2_sees_another_job_beside_the_holder() -> None:
     world = World(Size())
     ticket = TicketState(1, 2, "GRANTED", current=True)
-    held = world.start()._replace(tickets=(ticket, None), lost_by=(1, 0))
+    held = world.start()._replace(tickets=(ticket, None), lost_by=(1 << 1, 0))
     turn = held.turn._replace(phase="HELD", holder="a", holder_session=2, resident="JOB", resident_job="a")
     held = held._replace(turn=turn._replace(nodes=("n1", "n2")))
     check_state(world, _with(held, Process("RUNNING", 2), Process("PARKED", 1)))

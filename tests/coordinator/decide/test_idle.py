@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.decide import Grant, NodeState, Refuse, Remove, WaitKind, decide
+from coordinator.decide.spec import AT_ONCE
 from ledger.kept import Kept
 from ledger.records import (
     Blocked,
@@ -137,6 +138,9 @@ def test_rule_11_surplus_claims_are_given_up_guarded_by_the_spec() -> None:
     extra = NodeState(claims={"gpu-x": Kept("gpu-x", Claim(group="g"), 4, 4)})
     found = decision(replace(view, nodes={**view.nodes, "x": extra}))
     assert found.unclaim == (("x", "gpu-x"),) and found.spec_mod == 20
+    many = {f"gpu-{number}": Kept("", Claim(group="g"), 4, 4) for number in range(AT_ONCE + 1)}
+    found = decision(replace(view, nodes={**view.nodes, "x": NodeState(claims=many)}))
+    assert len(found.unclaim) == AT_ONCE
 
 
 def test_rule_14_third_time_mixed_clears_the_devices_and_kills() -> None:
@@ -185,6 +189,30 @@ def test_rule_21_park_only_never_kills_a_lost_holder() -> None:
 
 def test_rule_21_another_head_does_not_wait_for_the_grace() -> None:
     assert turn_of(group(*waiting("b"), resident=lost("a"))).phase is Phase.PREPARING
+
+
+RESISTS = Blocked("resists", "n1", agent_revision=5)
+LOST_AND_PINNED = {"resident": lost("a"), "pinned": Pinned("a", "not saved", 10), "recorded": ("a",), "attempt": 1}
+
+
+def test_rule_20_nobody_is_next_by_a_pin_that_ends_with_the_grace() -> None:
+    """Another process of the job waits, behind b: what the lost one left is killed, and no pin is left."""
+    later = waiting("b", "a")
+    later = (later[0], replace(later[1], value=replace(later[1].value, process=process("a", 2))))
+    view = group(*later, blocked=RESISTS, passed=(WaitKind.GRACE,), **LOST_AND_PINNED)  # type: ignore[arg-type]
+    found = decision(view)
+    assert {(one.on, one.kill) for one in found.directives.values()} == {("b", True)}
+    assert found.turn is not None and found.turn.pinned is None
+
+
+def test_rule_20_a_pinned_job_that_has_come_back_is_not_killed_after_its_grace() -> None:
+    """The lost session's own process waits: nothing of it has to go. What hinders it is tried again, with a pause."""
+    waits = group(*waiting("b", "a"), blocked=RESISTS, passed=(WaitKind.GRACE,), **LOST_AND_PINNED)  # type: ignore[arg-type]
+    verdict = decide(waits)
+    assert verdict.decision is None and {one.kind for one in verdict.waits} == {WaitKind.BACKOFF}
+    found = decision(group(*waiting("b", "a"), passed=(WaitKind.GRACE,), **LOST_AND_PINNED))  # type: ignore[arg-type]
+    assert {(one.on, one.kill) for one in found.directives.values()} == {("a", False)}
+    assert found.turn is not None and found.turn.pinned is not None
 
 
 def test_rule_23_no_prepare_while_an_agent_is_away() -> None:

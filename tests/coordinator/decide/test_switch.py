@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from coordinator.decide import Grant, GroupView, Refuse, Remove, WaitKind, decide
+from ledger.kept import Kept
 from ledger.records import (
     Ack,
+    Directive,
     DirectiveKind,
     Ended,
     Failure,
     Fault,
     Health,
     Incoming,
+    LostPolicy,
     Outcome,
     Phase,
     Pinned,
@@ -26,6 +29,7 @@ from ledger.records import (
 )
 from tests.coordinator.decide.views import (
     COMMITTED,
+    DIRECTIVE,
     EPOCH,
     NODES,
     PREPARED,
@@ -71,6 +75,22 @@ def committing(acks: dict[str, Ack], *jobs: str, resident: Resident | None = Non
 
 
 # ------------------------------------------------------------------------------------------------ PREPARING
+
+
+@pytest.mark.parametrize("kind", DirectiveKind)
+def test_what_is_being_prepared_when_somebody_deletes_the_turn_is_released_by_the_next(kind: DirectiveKind) -> None:
+    """Nobody else would: the group may be paused, or be waiting to be deleted."""
+    view = preparing({"n1": PREPARED})
+    told = {
+        name: replace(node, directive=Kept(name, Directive(epoch=EPOCH, kind=kind), 50, DIRECTIVE))
+        for name, node in view.nodes.items()
+    }
+    found, releases = decision(replace(view, turn=None, nodes=told)), kind is DirectiveKind.PREPARE
+    assert found.turn is not None and found.turn.resident == UNKNOWN and found.turn.epoch > EPOCH
+    assert found.turn.phase is (Phase.RELEASING if releases else Phase.IDLE)
+    assert {(one.kind, one.keep) for one in found.directives.values()} == (
+        {(DirectiveKind.RELEASE, True)} if releases else set()
+    )
 
 
 def test_rule_3_commit_only_once_all_nodes_are_prepared() -> None:
@@ -293,6 +313,32 @@ def test_failures_commit_process_lost_quarantines_its_job_and_goes_on() -> None:
     assert {one.on for one in found.directives.values()} == {"b"}
 
 
+def test_failures_commit_who_is_quarantined_by_it_is_not_next_although_it_waits() -> None:
+    """The ticket that the switch was begun for is gone by then."""
+    lost_process = {"n1": said(Outcome.FAILED, failure=Failure.PROCESS_LOST, job="a")}
+    found = decision(committing(lost_process, "a", "c", incoming=Incoming("b", 50)))
+    assert found.health["a"].health is Health.QUARANTINED
+    assert {one.on for one in found.directives.values()} == {"c"}
+
+
+@pytest.mark.parametrize(("policy", "on_then"), [(None, "b"), (Policy(lost=LostPolicy.PARK_ONLY), "a")])
+def test_rule_20_nobody_is_next_by_a_pin_that_a_failed_commit_ends(policy: Policy | None, on_then: str) -> None:
+    """What the lost session left cannot be saved: it may be killed now, and then the first that waits is next."""
+    found = decision(
+        committing(
+            {"n2": NOT_SAVED},
+            "b",
+            "a",
+            resident=lost("a"),
+            incoming=bringing("a", waiting("b", "a")),
+            pinned=Pinned("a", "not saved"),
+            policy=policy,
+        )
+    )
+    assert {(one.on, one.kill) for one in found.directives.values()} == {(on_then, policy is None)}
+    assert found.turn is not None and (found.turn.pinned is None) is (policy is None)
+
+
 def test_failures_commit_in_not_restored_goes_to_the_next_with_the_job_at_fault() -> None:
     found = decision(committing({"n1": said(Outcome.FAILED, failure=Failure.NOT_RESTORED, job="b")}, "b", "c"))
     assert {one.on for one in found.directives.values()} == {"c"}
@@ -387,7 +433,8 @@ def test_rule_22_the_lost_holders_new_ticket_is_not_its_old_one(again: object) -
 def test_rule_10_agent_ahead_in_held_takes_the_grant_back() -> None:
     found = decision(group(*granted("a"), resident=on("a"), phase=Phase.HELD, holder="a", highest=EPOCH + 3))
     assert Remove("a", 59) in found.tickets
-    assert found.turn is not None and found.turn.resident == UNKNOWN and found.turn.holder is None
+    assert found.turn is not None and found.turn.holder is None
+    assert found.turn.resident == replace(lost("a"), kind=ResidentKind.UNKNOWN)  # and its session stays known
 
 
 def test_rule_28_the_longest_hold_evicts_once_it_has_passed() -> None:
