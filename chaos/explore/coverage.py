@@ -69,6 +69,22 @@ class _Branch:
 
 
 @dataclass(slots=True)
+class _Frame:
+    """What traces one call of a function. It returns itself; a closure that did would be a cycle."""
+
+    steps: set[Way]
+    last: int = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> _Frame:
+        if event == "line":
+            self.steps.add((self.last, frame.f_lineno))
+            self.last = frame.f_lineno
+        elif event == "return":
+            self.steps.add((self.last, 0))
+        return self
+
+
+@dataclass(slots=True)
 class Coverage:
     """Traces calls of the decision core."""
 
@@ -91,18 +107,7 @@ class Coverage:
         steps = self._steps.get(frame.f_code.co_filename)
         if steps is None:
             return None
-        last = 0
-
-        def line(frame: FrameType, event: str, arg: object) -> Any:
-            nonlocal last
-            if event == "line":
-                steps.add((last, frame.f_lineno))
-                last = frame.f_lineno
-            elif event == "return":
-                steps.add((last, 0))
-            return line
-
-        return line
+        return _Frame(steps)
 
 
 def together(parts: list[Ways]) -> list[Ways]:

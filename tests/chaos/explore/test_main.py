@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
 from chaos.explore import __main__ as program
 from chaos.explore.__main__ import main
-from chaos.explore.coverage import Ways, together
+from chaos.explore.bridge import Core
+from chaos.explore.coverage import Coverage, Ways, together
 from chaos.explore.faults import FAULTS
 from chaos.explore.sets import SETS
 from chaos.explore.size import Size
+from chaos.explore.world import World
 
 
 def test_the_default_set_has_every_fault() -> None:
@@ -82,3 +85,15 @@ def test_ways_that_several_searches_took_count_together() -> None:
     one, other = Ways("x.py", possible, frozenset({(1, 1)}), 0), Ways("x.py", possible, frozenset({(2, 2)}), 0)
     (both,) = together([one, other])
     assert both.missed == ["1 → past it"]
+
+
+def test_a_traced_question_leaves_nothing_that_only_the_collector_would_free() -> None:
+    """It is off while a search goes on."""
+    core, state = Core(Size(), Coverage()), World(Size()).start()
+    gc.collect()
+    gc.disable()
+    try:
+        assert core.decide(state)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
