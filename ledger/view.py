@@ -8,11 +8,13 @@ lost members, half-open connections and restarts: after each of them it lists an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Self
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -26,6 +28,9 @@ RESYNC = 300.0
 
 ANSWER_FIRST = 0.005
 """Seconds for which what the watch brings of a key waits for the answer to a write of it, at most."""
+
+AFTERWARDS = 0.002
+"""Seconds for which it waits on, where nothing else goes on: until the answer has reached who has asked."""
 
 _PAUSE = 0.05
 _PAUSE_MAX = 2.0
@@ -81,7 +86,8 @@ class LedgerView:
         self._cluster_id = 0
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
-        self._writes: dict[bytes, _Writing] = {}
+        self._writes: dict[bytes, Writing] = {}
+        self._held: Changes | None = None  # what waits for one of them
         self._followed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -118,19 +124,29 @@ class LedgerView:
         """
         if self.revision >= revision:
             return
+        for write in tuple(self._writes.values()):
+            write.end()
+        with contextlib.suppress(Exception):  # who follows the watch is to take it again, and to say what failed
+            self._take_held()
+        if self.revision >= revision:
+            return
         future = asyncio.get_running_loop().create_future()
         self._waits += 1
         heapq.heappush(self._waiters, (revision, self._waits, future))
         async with asyncio.timeout(within):
             await future
 
-    def writing(self, key: bytes) -> _Writing:
+    def writing(self, key: bytes) -> Writing:
         """While the body writes ``key`` and waits for the answer, the change is not told, nor what comes after it.
 
         etcd's watch is faster than its answer, and to take in a change takes longer than the two are apart: who waits
-        for the answer would have it that much later. A hint: `ANSWER_FIRST` is the longest that it holds for.
+        for the answer would have it that much later. A hint: `ANSWER_FIRST` is the longest that it holds for, and who
+        waits for a revision does not wait for this.
         """
-        return _Writing(self._writes, key)
+        for write in tuple(self._writes.values()):
+            if write.rests:
+                write.end()
+        return Writing(self._writes, key)
 
     def keys(self) -> Sequence[bytes]:
         return tuple(self._copy)
@@ -162,20 +178,21 @@ class LedgerView:
             try:
                 async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
                     async for batch in batches:
-                        for event in batch.events if self._writes else ():
-                            if (write := self._writes.get(event.kv.key)) is not None:
-                                await write.answered(ANSWER_FIRST)
-                                break
                         changes = tuple(
                             Change(event.kv.key, event.kv if event.type is EventType.PUT else None)
                             for event in batch.events
                         )
-                        self._advance(Changes(batch.revision, changes))
+                        self._held = Changes(batch.revision, changes)
+                        for event in batch.events if self._writes and not self._waiters else ():
+                            if (write := self._writes.get(event.kv.key)) is not None:
+                                await write.over(ANSWER_FIRST)
+                                break
+                        self._take_held()
             except TimeoutError:
                 return
             finally:
                 self._breaks += batches.breaks
-                self._watch = None
+                self._watch = self._held = None
         raise Unavailable("the watch ended", ambiguous=False)
 
     def _take_list(self, listed: RangeResult) -> None:
@@ -195,6 +212,11 @@ class LedgerView:
         new = [Change(key, kv) for key, kv in now.items() if self._copy.get(key) != kv]
         self._advance(Changes(header.revision, tuple(gone + new), restarted))
 
+    def _take_held(self) -> None:
+        if self._held is not None:
+            self._advance(self._held)
+            self._held = None
+
     def _advance(self, changes: Changes) -> None:
         # Before they count as told: what a listener failed to take is told again by the next list.
         self._listener(changes)
@@ -210,33 +232,46 @@ class LedgerView:
                 future.set_result(None)
 
 
-class _Writing:
-    """A write that is on its way, for as long as its context lasts. The newest of a key counts."""
+class Writing:
+    """A write that is on its way, for as long as its context lasts. The newest of a key counts.
 
-    __slots__ = ("_key", "_told", "_writes")
+    Attributes:
+        rests: it lasts for a moment more, since nothing is lost by it.
+    """
 
-    def __init__(self, writes: dict[bytes, _Writing], key: bytes) -> None:
+    __slots__ = ("_key", "_over", "_writes", "rests")
+
+    def __init__(self, writes: dict[bytes, Writing], key: bytes) -> None:
         self._writes, self._key = writes, key
-        self._told: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+        self.rests = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._writes[self._key] = self
+        return self
 
     def __exit__(self, *_: object) -> None:
+        if self.rests:
+            asyncio.get_running_loop().call_later(AFTERWARDS, self.end)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing waits for it any more."""
         if self._writes.get(self._key) is self:
             del self._writes[self._key]
         self._let_go()
 
-    async def answered(self, within: float) -> None:
-        """Wait until its context is left, for so many seconds at most. One waits: the view."""
+    async def over(self, within: float) -> None:
+        """Wait for its end, for so many seconds at most. One waits: the view."""
         loop = asyncio.get_running_loop()
-        self._told = loop.create_future()
+        self._over = loop.create_future()
         timer = loop.call_later(within, self._let_go)
         try:
-            await self._told
+            await self._over
         finally:
             timer.cancel()
 
     def _let_go(self) -> None:
-        if self._told is not None and not self._told.done():
-            self._told.set_result(None)
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)

@@ -28,7 +28,7 @@ from ledger.etcd import EtcdClient, GroupCommit
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
 from ledger.etcd.txn import Compare
 from ledger.keys import Keys
-from ledger.view import Changes, LedgerView
+from ledger.view import AFTERWARDS, Changes, LedgerView
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +136,10 @@ class Engine:
                 confirmed = await self._confirm(group, deadline)
                 continue
             confirmed = False
-            with self.view.writing(self.keys.turn(group)) if answer.turn is not None else nullcontext():
+            with self.view.writing(self.keys.turn(group)) if answer.turn is not None else nullcontext() as writing:
                 revision = await self.write(view, answer, deadline, guards)
+                if writing is not None:  # no node is to answer, and nobody else waits
+                    writing.rests = revision is not None and not answer.directives and self.commit.idle
             if revision is not None:
                 return Applied(revision, answer)
             if self.clock() >= deadline:
@@ -221,8 +223,8 @@ class Engine:
             for view, decision in decisions:
                 if not decision.remove_group:
                     self._floors[view.name] = max(self.floor(view.name), result.revision)
-                # A line costs as much as a tenth of a turn: first who asked has the answer on its way.
-                asyncio.get_running_loop().call_soon(_written, view.name, decision.why, result.revision)
+                # A line costs as much as a tenth of a turn: first who asked is to have the answer.
+                asyncio.get_running_loop().call_later(AFTERWARDS, _written, view.name, decision.why, result.revision)
             return result.revision
         groups = ", ".join(view.name for view, _ in decisions)
         log.info("A decision lost a guard: something has changed since it was made.", extra={"group": groups})

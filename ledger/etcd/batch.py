@@ -68,6 +68,11 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._sending: set[asyncio.Task[None]] = set()
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way, and nothing waits for it."""
+        return not self._in_flight and not self._waiting
+
     async def txn(
         self,
         compares: Sequence[Compare],

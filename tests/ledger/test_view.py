@@ -16,6 +16,7 @@ from ledger.view import Changes, LedgerView
 from tests.support.etcd_source import TestEtcd
 from tests.support.etcdctl import etcdctl, restore
 from tests.support.proxy import Proxy
+from tests.support.until import until
 
 DEADLINE = 60.0
 
@@ -84,9 +85,74 @@ async def test_an_answer_that_does_not_come_holds_up_a_view_for_a_moment_only(et
         view = LedgerView(client, prefix, copy.take)
         await view.start(DEADLINE)
         with view.writing(prefix + b"turn"):
+            await client.put(prefix + b"turn", b"1")
+            await until(lambda: copy.keys == {prefix + b"turn": b"1"})
+        await view.close()
+
+
+async def test_who_waits_for_a_revision_waits_for_nobodys_answer(
+    etcd: TestEtcd, prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", DEADLINE)
+    async with EtcdClient(etcd.endpoints) as client:
+        copy = Copy()
+        view = LedgerView(client, prefix, copy.take)
+        await view.start(DEADLINE)
+        for number in range(10):
+            with view.writing(prefix + b"turn"):
+                for key in (b"turn", b"later"):
+                    last = await client.put(prefix + key, str(number).encode())
+                await view.reached(last.revision, DEADLINE / 2)
+                assert set(copy.keys.values()) == {str(number).encode()}
+        await view.close()
+
+
+@pytest.mark.parametrize("ends_by", ["another write", "who waits for it", "time"])
+async def test_what_was_written_rests_until_somebody_has_use_for_it(
+    etcd: TestEtcd, prefix: bytes, monkeypatch: pytest.MonkeyPatch, ends_by: str
+) -> None:
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", DEADLINE)
+    monkeypatch.setattr(ledger.view, "AFTERWARDS", 0.1 if ends_by == "time" else DEADLINE)
+    async with EtcdClient(etcd.endpoints) as client:
+        copy, other = Copy(), Copy()
+        view, beside = LedgerView(client, prefix, copy.take), LedgerView(client, prefix, other.take)
+        await asyncio.gather(view.start(DEADLINE), beside.start(DEADLINE))
+        with view.writing(prefix + b"turn") as write:
+            last = await client.put(prefix + b"turn", b"1")
+            await beside.reached(last.revision, DEADLINE)
+            write.rests = True
+        if ends_by != "time":
+            last = await client.put(prefix + b"later", b"1")
+            assert copy.keys == {}
+        match ends_by:
+            case "another write":
+                with view.writing(prefix + b"other"):
+                    await until(lambda: copy.keys == other.keys)
+            case "who waits for it":
+                await view.reached(last.revision, DEADLINE / 2)
+            case _:
+                await until(lambda: copy.keys == other.keys)
+        assert copy.keys == other.keys
+        await asyncio.gather(view.close(), beside.close())
+
+
+async def test_what_a_listener_failed_to_take_for_somebodys_sake_is_told_again(etcd: TestEtcd, prefix: bytes) -> None:
+    copy, faults = Copy(), 1
+
+    def listener(changes: Changes) -> None:
+        nonlocal faults
+        if faults and any(change.key == prefix + b"turn" for change in changes.changes):
+            faults -= 1
+            raise RuntimeError("a fault of the listener")
+        copy.take(changes)
+
+    async with EtcdClient(etcd.endpoints) as client:
+        view = LedgerView(client, prefix, listener)
+        await view.start(DEADLINE)
+        with view.writing(prefix + b"turn"):
             last = await client.put(prefix + b"turn", b"1")
             await view.reached(last.revision, DEADLINE)
-            assert copy.keys == {prefix + b"turn": b"1"}
+            assert (copy.keys, faults) == ({prefix + b"turn": b"1"}, 0)
         await view.close()
 
 

@@ -24,7 +24,7 @@ from ledger.etcd.txn import Delete, Op, Put
 from ledger.index import Index
 from ledger.keys import Keys
 from ledger.records import Phase, Ticket, Turn
-from ledger.view import Changes, LedgerView
+from ledger.view import Changes, LedgerView, Writing
 from tests.property.fake_etcd import FakeClient, FakeStore
 from tests.property.virtual_time import VirtualLoop
 
@@ -47,6 +47,7 @@ class Views(RuleBasedStateMachine):
         self.revision = 0
         self.broken = ""
         self.waiting: list[tuple[int, asyncio.Task[None]]] = []
+        self.writes: list[Writing] = []
         self.view = LedgerView(cast(EtcdClient, self.client), KEYS.root, self._told, resync=RESYNC, random=Random(1))
         self.loop.work(self.view.start(10.0))
 
@@ -84,6 +85,21 @@ class Views(RuleBasedStateMachine):
     def _write(self, *ops: Op) -> None:
         self.store.txn((), ops)
 
+    @rule()
+    def somebody_begins_to_write_the_turn(self) -> None:
+        self.writes.append(self.view.writing(KEYS.turn("g")).__enter__())
+
+    @precondition(lambda self: self.writes)
+    @rule(rests=st.booleans())
+    def has_written_it(self, rests: bool) -> None:
+        async def leave() -> None:
+            write.__exit__(None, None, None)
+
+        write = self.writes.pop(0)
+        write.rests = rests
+        self.loop.work(leave())
+        self.loop.pass_time(0.0)
+
     # ------------------------------------------------------------ what befalls it
 
     @rule(seconds=st.sampled_from((0.0, 0.01, 1.0, 10.0, RESYNC)))
@@ -111,6 +127,7 @@ class Views(RuleBasedStateMachine):
     @rule(back=st.integers(1, 5), another=st.booleans())
     def restored(self, back: int, another: bool) -> None:
         """Etcd is down meanwhile. The same cluster, set back, is known by its revision alone, while that is lower."""
+        self.loop.pass_time(1.0)  # the watch has brought what it is compared with: it waits for no answer any more
         revisions = sorted(self.store.states)
         self.store.restore(revisions[max(0, len(revisions) - 1 - back)], another_cluster=another)
         self.client.break_watches(Unavailable("the member went down", ambiguous=False))

@@ -164,8 +164,12 @@ async def test_rule_33_an_uncontended_acquire_and_yield_are_one_transaction_each
 async def test_who_asked_has_the_answer_before_the_picture_shows_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch is faster than the answer; to look at what it brings is not to hold up who waits for that."""
+    """The watch is faster than the answer; to look at what it brings is not to hold up who waits for that.
+
+    Nor is the answer's way to whoever has asked; the next command does not wait for this to be over.
+    """
     monkeypatch.setattr(ledger.view, "ANSWER_FIRST", 60.0)
+    monkeypatch.setattr(ledger.view, "AFTERWARDS", 60.0)
     for node in NODES:
         await world.agent(node)
     engine = await world.replica("r0")
@@ -183,6 +187,22 @@ async def test_who_asked_has_the_answer_before_the_picture_shows_it(
         assert asked.decision.turn is not None
         assert engine.picture.revision < asked.revision
         token = asked.decision.turn.token
+
+
+async def test_what_tells_nodes_to_prepare_does_not_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their answers would have to wait behind it."""
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", 60.0)
+    monkeypatch.setattr(ledger.view, "AFTERWARDS", 60.0)
+    for node in NODES:
+        await world.agent(node)
+    engine = await world.replica("r0")
+    await world.group()
+    first, second = await world.ticket(), await world.ticket()
+    await engine.command("g", partial(acquire, job="a", ticket=first))
+    token = turn(await until(engine, granted("a"))).token
+    await engine.command("g", partial(acquire, job="b", ticket=second))
+    await engine.command("g", partial(give_back, job="a", session=first.session, token=token))
+    await until(engine, granted("b"))
 
 
 async def test_a_refusal_is_believed_only_on_a_view_as_new_as_etcd(world: World) -> None:
