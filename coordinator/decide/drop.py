@@ -74,10 +74,14 @@ def returned(view: GroupView, turn: Turn, spec: GroupSpec) -> Verdict | None:
     return Verdict(Decision(f"{', '.join(back)} is back: a switch will show who is on.", after))
 
 
-def uncleared(view: GroupView, turn: Turn) -> tuple[str, ...]:
-    """The nodes that were dropped and have yet to clear their devices, whether or not they are wanted back."""
+def uncleared(view: GroupView, turn: Turn, *, at_it: bool = False) -> tuple[str, ...]:
+    """The nodes that were dropped and have yet to clear their devices, whether or not they are wanted back.
+
+    ``at_it``: of those only the ones whose agents are there and have not answered: they are about to.
+    """
     out = sorted(view.nodes.keys() - set(turn.nodes))
-    return tuple(node for node in out if _is_told(view, node) and not _is_cleared(view, node))
+    left = (node for node in out if _is_told(view, node) and not _is_cleared(view, node))
+    return tuple(node for node in left if not at_it or (view.node(node).agent and not _has_obeyed(view, node)))
 
 
 def _drop(view: GroupView, turn: Turn, node: str) -> Decision:

@@ -80,9 +80,10 @@ def deleted(view: GroupView, turn: Turn) -> Verdict:
     forced = view.spec is not None and view.spec.value.force
     if left and not forced:
         return Verdict(note=f"The deletion waits: {', '.join(left)} would leave state behind.")
-    if (nodes := uncleared(view, turn)) and not forced:
-        why = "has yet to clear its devices, where a job may be locked; --force deletes the group without it."
-        return Verdict(note=f"The deletion waits: {', '.join(nodes)} {why}")
+    if nodes := uncleared(view, turn, at_it=forced):
+        why = "has yet to clear its devices, where a job may be locked"
+        force = "." if forced else "; --force deletes the group without it."
+        return Verdict(note=f"The deletion waits: {', '.join(nodes)} {why}{force}")
     claims = tuple((node, device) for node in sorted(view.nodes) for device in view.claimed(node))
     if len(claims) > AT_ONCE:
         return Verdict(Decision("Claims of a group that is being deleted.", unclaim=claims[:AT_ONCE]))

@@ -240,3 +240,14 @@ def test_rule_23_and_27_deletion_waits_for_a_dropped_node_unless_it_is_forced(ou
     assert view.spec is not None
     forced = decision(replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True))))
     assert forced.remove_group and forced.forget == ("n1", "n2")
+
+
+def test_rule_23_and_27_a_deletion_by_force_waits_for_a_dropped_node_whose_agent_is_about_to_clear_it() -> None:
+    """It is back: without what it was told, what its last life had locked would stay locked."""
+    view = dropped(answered=False, deleting=True)
+    assert view.spec is not None
+    forced = replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True)))
+    verdict = decide(forced)
+    assert verdict.decision is None and "n2" in verdict.note and "--force" not in verdict.note
+    erased = replace(forced.node("n2"), directive=None)
+    assert decision(replace(forced, nodes={**forced.nodes, "n2": erased})).remove_group  # it is told nothing any more
