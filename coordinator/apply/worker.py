@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 WRITE_WITHIN = 5.0
 """Seconds for one write of a decision."""
 
+GATHER = 0.001
+"""Seconds for which the answers of many nodes are gathered, unless the last of them is there before."""
+
 PAUSE = 0.2
 """Seconds to wait after a write that etcd did not take, before deciding again."""
 
@@ -36,6 +39,8 @@ class GroupWorker:
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._woken = False
+        self._awaited = 0  # changes that have to come before anything good can follow
+        self._gathering: asyncio.TimerHandle | None = None
         self._stopped = False
         self._hold_back = HoldBack()
         self._passed: frozenset[Wait] = frozenset()
@@ -44,7 +49,22 @@ class GroupWorker:
         self._writing: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """Something has changed."""
+        """Something has changed.
+
+        Looked at one by one, the answers of so many nodes would take the square of their number: those that come
+        together are looked at together. The last of them waits for nothing; a refusal, or any other news, for `GATHER`.
+        """
+        self._awaited -= 1
+        if self._awaited > 0:
+            if self._gathering is None:
+                self._gathering = self._loop.call_later(GATHER, self._look_soon)
+            return
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         if not self._woken:
             self._woken = True
             if self._writing is None:
@@ -54,8 +74,9 @@ class GroupWorker:
         """Decide no more; a write in flight goes on."""
         self._stopped = True
         self._forget_waits()
-        if self._recheck is not None:
-            self._recheck.cancel()
+        for timer in (self._recheck, self._gathering):
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         """End; a write in flight is finished within `WRITE_WITHIN`."""
@@ -65,7 +86,7 @@ class GroupWorker:
 
     def _look(self) -> None:
         """Decide once for all that has changed since the last time."""
-        self._woken = False
+        self._woken, self._awaited = False, 0
         if self._stopped:
             return
         try:
@@ -96,6 +117,7 @@ class GroupWorker:
         verdict = decide(view)
         engine.picture.notes[self._group] = verdict.note or (verdict.decision.why if verdict.decision else "")
         self._keep_waits(view, verdict)
+        self._awaited = verdict.unanswered
         if verdict.decision is None:
             self._hold_back.end()
             return None

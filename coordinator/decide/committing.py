@@ -69,7 +69,7 @@ def committing(view: GroupView) -> Verdict:
     gone = [node for node in missing if view.node(node).agent is None]
     note = f"{len(acks)} of {len(turn.nodes)} nodes have committed {incoming.job or 'nobody'}."
     if not gone:
-        return Verdict(note=note)
+        return Verdict(note=note, unanswered=len(missing))
     note += f" The agent of {gone[0]} is away: the switch is finished when it is back."
     return held_up(view, turn, gone[0], note)
 

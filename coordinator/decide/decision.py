@@ -127,8 +127,10 @@ class Verdict:
         decision: what is to be written, or None.
         waits: when one of these has passed, ask again.
         note: one sentence on where the group stands, for people.
+        unanswered: from how many nodes an answer is awaited. Of good answers nothing follows but from the last.
     """
 
     decision: Decision | None = None
     waits: frozenset[Wait] = frozenset()
     note: str = ""
+    unanswered: int = 0

@@ -58,7 +58,7 @@ def preparing(view: GroupView) -> Verdict:
         silent = next(node for node in turn.nodes if node not in acks)
         return Verdict(_blocked(view, turn, silent, "its agent has not answered in the time allowed"))
     note = f"{len(acks)} of {len(turn.nodes)} nodes are prepared for {incoming.job or 'nobody'}."
-    return Verdict(waits=frozenset({wait}), note=note)
+    return Verdict(waits=frozenset({wait}), note=note, unanswered=len(turn.nodes) - len(acks))
 
 
 def _refused(view: GroupView, turn: Turn, node: str, ack: Ack) -> Decision:

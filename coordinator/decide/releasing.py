@@ -31,6 +31,7 @@ def releasing(view: GroupView) -> Verdict:
     missing = next((node for node in turn.nodes if node not in acks and view.node(node).agent is None), None)
     if missing is None:
         slow = next(node for node in turn.nodes if node not in acks)
-        return Verdict(note=f"The switch is being released; {slow} has not answered yet.")
+        note = f"The switch is being released; {slow} has not answered yet."
+        return Verdict(note=note, unanswered=len(turn.nodes) - len(acks))
     note = f"Blocked by {missing}: its agent is away, and may have begun the switch that is released."
     return held_up(view, turn, missing, note)

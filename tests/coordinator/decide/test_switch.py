@@ -187,6 +187,15 @@ def test_failures_prepare_time_allowed_is_measured_by_who_waits() -> None:
     assert turn.phase is Phase.RELEASING and turn.blocked is not None and turn.blocked.node == "n2"
 
 
+def test_how_many_answers_are_awaited_is_said() -> None:
+    """Whoever asks this again at each of many answers asks for nothing."""
+    assert [decide(preparing(acks)).unanswered for acks in ({}, {"n1": PREPARED}, BOTH_PREPARED)] == [2, 1, 0]
+    assert [decide(committing(acks)).unanswered for acks in ({}, {"n1": COMMITTED}, BOTH_COMMITTED)] == [2, 1, 0]
+    releases = [group(phase=Phase.RELEASING, acks=acks) for acks in ({}, {"n2": RELEASED})]
+    assert [decide(one).unanswered for one in releases] == [2, 1]
+    assert decide(committing({"n1": COMMITTED}, away=("n2",))).unanswered == 0, "an agent's return is news by itself"
+
+
 def test_rule_10_stale_in_prepare_begins_anew_above_it_with_nobody_known() -> None:
     found = decision(replace(preparing({"n1": STALE}), revision=10))
     assert found.turn is not None and found.turn.phase is Phase.PREPARING
