@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -57,15 +58,26 @@ class Symmetry:
     _budget: Budget = field(init=False)
     _prints: dict[object, int] = field(default_factory=lambda: Memo(_PARTS))
     _renamed: dict[object, object] = field(default_factory=lambda: Memo(_PARTS))
+    _job_names: tuple[str, ...] = field(init=False)
+    _node_names: tuple[str, ...] = field(init=False)
+    _as_they_are: Names = field(init=False)
+    _kinds_of_jobs: tuple[object, ...] = field(init=False)
+    _kinds_of_nodes: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._budget = Budget(dict(self.size.faults))
+        size = self.size
+        self._budget = Budget(dict(size.faults))
+        self._job_names, self._node_names = size.job_names, size.node_names
+        self._as_they_are = Names(tuple(range(size.jobs)), tuple(range(size.nodes)))
+        self._kinds_of_jobs = tuple(size.kind(job) for job in range(size.jobs))
+        named = size.generations
+        self._kinds_of_nodes = tuple(tuple(place in one for one in named) for place in range(size.nodes))
 
     def canonical(self, state: State) -> State:
         """The one of the states alike that stands for all of them."""
         if not self.size.symmetry:
             return self._replicas(state)
-        jobs, nodes = tuple(range(self.size.jobs)), tuple(range(self.size.nodes))
+        jobs, nodes = self._as_they_are
         order = self._jobs(state)
         if order != jobs:
             state = self.renamed(state, Names(order, nodes))
@@ -77,8 +89,7 @@ class Symmetry:
     def fingerprint(self, state: State) -> int:
         """64 bits that stand for the state: the last `Budget.bits` for what is left of the faults, the rest by lot."""
         mark, bits = self.mark, self._budget.bits
-        rest = state._replace(turn=_NO_TURN, nodes=(), pending=(), faults=())
-        drawn = hash((mark(state.turn), mark(rest), *map(mark, state.nodes), *map(mark, state.pending))) & _MASK
+        drawn = hash((mark(state.turn), mark(_rest(state)), *map(mark, state.nodes), *map(mark, state.pending))) & _MASK
         return drawn >> bits << bits | self._budget.number(state.faults)
 
     def mark(self, part: object) -> int:
@@ -92,25 +103,42 @@ class Symmetry:
     # ------------------------------------------------------------------------------------------------ their order
 
     def _jobs(self, state: State) -> tuple[int, ...]:
-        size, tickets = self.size, state.tickets
-        keys: list[tuple[object, ...]] = [(ticket is None, ticket.create if ticket else 0) for ticket in tickets]
-        if sum(ticket is None for ticket in tickets) > 1:
-            keys = [
-                (*key, *self._of_job(state, job)) if state.tickets[job] is None else key for job, key in enumerate(keys)
-            ]
-        return _places([size.kind(job) for job in range(size.jobs)], keys)
+        keys: list[tuple[object, ...]] = []
+        idle: list[int] = []
+        for job, ticket in enumerate(state.tickets):
+            if ticket is None:
+                idle.append(job)
+                keys.append((True, *self._alone(state, job)))
+            else:
+                keys.append((False, ticket.create))
+        if len({keys[job] for job in idle}) < len(idle):
+            for job in idle:
+                keys[job] = (*keys[job], *self._of_job(state, job))
+        return _places(self._kinds_of_jobs, keys)
+
+    def _alone(self, state: State, job: int) -> tuple[object, ...]:
+        """What is known of a job that has no ticket beside what is on the nodes and in hand."""
+        name, turn = self._job_names[job], state.turn
+        return (
+            state.quarantined[job],
+            state.sessions[job],
+            state.lost[job],
+            state.lost_by[job],
+            turn.holder == name,
+            turn.resident_job == name,
+            turn.incoming == name,
+            turn.pinned == name,
+            turn.unrestored_job == name,
+        )
 
     def _of_job(self, state: State, job: int) -> tuple[object, ...]:
-        """All that is known of a job that has no ticket, whatever the nodes are called."""
-        name, mark = self.size.job_names[job], self.mark
+        """All else, whatever the nodes are called."""
+        name, mark = self._job_names[job], self.mark
         on_nodes = sorted(self._of_job_on(node, job, name) for node in state.nodes)
         in_hand = sorted(mark(_of_job_in(one.effect, job, name)) for one in state.pending)
-        alone = (state.quarantined[job], state.sessions[job], state.lost[job], state.lost_by[job])
-        turn = state.turn
-        roles = (turn.holder, turn.resident_job, turn.incoming, turn.pinned, turn.unrestored_job)
         then = state.snapshot
         kept = mark((then.tickets[job], then.quarantined[job], _roles(then.turn, name))) if then else 0
-        return (alone, tuple(one == name for one in roles), on_nodes, in_hand, kept)
+        return (on_nodes, in_hand, kept)
 
     def _of_job_on(self, node: NodeState, job: int, name: str) -> int:
         found = self._prints.get((node, job))
@@ -119,18 +147,17 @@ class Symmetry:
         return found
 
     def _nodes(self, state: State) -> tuple[int, ...]:
-        size, mark, turn = self.size, self.mark, state.turn
-        if size.nodes == 1:
-            return (0,)
-        keys: list[tuple[object, ...]] = []
-        for place, name in enumerate(size.node_names):
-            in_hand = [mark(_of_node_in(one.effect, place, name)) for one in state.pending]
-            kept = _node_roles(state.snapshot.turn, name) if state.snapshot else ()
-            keys.append((mark(state.nodes[place]), _node_roles(turn, name), sorted(in_hand), kept))
-        return _places(self._kinds_of_nodes(), keys)
+        keys: list[tuple[object, ...]] = [(self.mark(node),) for node in state.nodes]
+        if len(set(keys)) < len(keys):
+            keys = [(*key, *self._of_node(state, place)) for place, key in enumerate(keys)]
+        return _places(self._kinds_of_nodes, keys)
 
-    def _kinds_of_nodes(self) -> list[tuple[bool, ...]]:
-        return [tuple(place in one for one in self.size.generations) for place in range(self.size.nodes)]
+    def _of_node(self, state: State, place: int) -> tuple[object, ...]:
+        """What is known of a node beside its own state."""
+        name = self._node_names[place]
+        in_hand = sorted(self.mark(_of_node_in(one.effect, place, name)) for one in state.pending)
+        kept = _node_roles(state.snapshot.turn, name) if state.snapshot else ()
+        return (_node_roles(state.turn, name), in_hand, kept)
 
     def _replicas(self, state: State) -> State:
         if len(state.pending) > 1:
@@ -141,10 +168,8 @@ class Symmetry:
 
     def changes(self) -> tuple[Names, ...]:
         """Every change of names but none: what it leaves alike cannot be told apart."""
-        size = self.size
-        kinds_of_jobs = [size.kind(job) for job in range(size.jobs)]
-        names = [Names(jobs, nodes) for jobs in _among(kinds_of_jobs) for nodes in _among(self._kinds_of_nodes())]
-        return tuple(names[1:])
+        jobs, nodes = _among(self._kinds_of_jobs), _among(self._kinds_of_nodes)
+        return tuple(itertools.starmap(Names, itertools.product(jobs, nodes)))[1:]
 
     def effect(self, effect: Effect, names: Names) -> Effect:
         """A decision with its names changed."""
@@ -154,17 +179,19 @@ class Symmetry:
         """A state with its names changed."""
         jobs, cached = names.jobs, self._cached
         then = state.snapshot
-        return state._replace(
-            turn=cached(_turn, state.turn, names),
-            tickets=_moved(state.tickets, jobs),
-            quarantined=_moved(state.quarantined, jobs),
-            nodes=_moved([cached(_node, node, names) for node in state.nodes], names.nodes),
-            sessions=_moved(state.sessions, jobs),
-            pending=tuple(cached(_pending, one, names) for one in state.pending),
-            lost=_moved(state.lost, jobs),
-            lost_by=_moved(state.lost_by, jobs),
-            snapshot=then
-            and Snapshot(_turn(then.turn, names), _moved(then.tickets, jobs), _moved(then.quarantined, jobs)),
+        return State(
+            cached(_turn, state.turn, names),
+            state.spec,
+            _moved(state.tickets, jobs),
+            _moved(state.quarantined, jobs),
+            _moved([cached(_node, node, names) for node in state.nodes], names.nodes),
+            state.passed,
+            _moved(state.sessions, jobs),
+            tuple([cached(_pending, one, names) for one in state.pending]),
+            state.faults,
+            _moved(state.lost, jobs),
+            _moved(state.lost_by, jobs),
+            then and Snapshot(_turn(then.turn, names), _moved(then.tickets, jobs), _moved(then.quarantined, jobs)),
         )
 
     def _cached(self, change: object, value: _Value, names: Names) -> _Value:
@@ -175,8 +202,10 @@ class Symmetry:
         return found  # type: ignore[return-value]
 
 
-_NO_TURN = TurnState()
 _MASK = (1 << 64) - 1
+
+_rest = operator.attrgetter("spec", "tickets", "quarantined", "passed", "sessions", "lost", "lost_by", "snapshot")
+"""Of a state what is left without its larger parts: few states differ in that."""
 
 
 def _among(kinds: Sequence[object]) -> list[tuple[int, ...]]:
@@ -193,10 +222,11 @@ def inverse(names: Names) -> Names:
 
 def _places(kinds: Sequence[object], keys: Sequence[tuple[object, ...]]) -> tuple[int, ...]:
     """Where each goes: those of one kind are sorted among the places that their kind has."""
-    to = list(range(len(keys)))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    to = [0] * len(keys)
     for kind in dict.fromkeys(kinds):
-        members = [one for one, other in enumerate(kinds) if other == kind]
-        for place, member in zip(members, sorted(members, key=keys.__getitem__), strict=True):
+        places = (place for place, other in enumerate(kinds) if other == kind)
+        for place, member in zip(places, (one for one in order if kinds[one] == kind), strict=True):
             to[member] = place
     return tuple(to)
 
