@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import coordinator.decide.spec
 from chaos.explore.coverage import Coverage
 from chaos.explore.effects import KEYS, effect_of
-from chaos.explore.memo import Memo
+from chaos.explore.memo import Memo, Shared
 from chaos.explore.picture import GHOST, TOKEN, WANTED, Picture, session
 from chaos.explore.size import Size
 from chaos.explore.state import NO_TURN, Effect, NodeState, State, TicketState
@@ -79,8 +79,11 @@ NAMELESS = frozenset({"decide", "pause", "resume"})
 
 Seen = tuple[object, ...]
 
-_PICTURES = 50_000
-"""Of so many at most the answers are remembered."""
+_PICTURES = 500_000
+"""Of so many at most the answers are remembered: some 1 KB each."""
+
+_ANSWERS = 100_000
+"""Of so many parts of answers at most there is one for all that are equal."""
 
 
 @dataclass(slots=True)
@@ -100,6 +103,7 @@ class Core:
     symmetry: Symmetry | None = None
     why: dict[Effect, str] = field(default_factory=dict)
     _known: dict[Seen, _Known] = field(default_factory=lambda: Memo(_PICTURES))
+    _shared: Shared = field(default_factory=lambda: Shared(_ANSWERS))
     _last: tuple[State, _Known] | None = None
     _viewed: tuple[State, dict[int, tuple[GroupView, int]]] | None = None
     _pictures: tuple[Picture, ...] = ()
@@ -126,14 +130,14 @@ class Core:
         if known.first is None:
             found = self._found(known, request)
             if found is None:
-                found = known.answers[request] = self._answers(state, request)
+                found = known.answers[self._shared.one(request)] = self._answers(state, request)
             return found
         there = request.by(known.names)
         found = self._found(known.first, there)
         if found is not None:
             return self._renamed(found, inverse(known.names))
         answers = self._answers(state, request)
-        known.first.answers[there] = self._renamed(answers, known.names)
+        known.first.answers[self._shared.one(there)] = self._renamed(answers, known.names)
         return answers
 
     def _found(self, known: _Known, request: Request) -> tuple[Answered, ...] | None:
@@ -148,7 +152,8 @@ class Core:
     def _renamed(self, answers: tuple[Answered, ...], names: Names) -> tuple[Answered, ...]:
         assert self.symmetry is not None
         effect = self.symmetry.effect
-        return tuple(one._replace(effect=one.effect and effect(one.effect, names)) for one in answers)
+        renamed = tuple(one._replace(effect=one.effect and effect(one.effect, names)) for one in answers)
+        return self._shared.one(renamed)
 
     def _answers(self, state: State, request: Request) -> tuple[Answered, ...]:
         answers: dict[tuple[Effect | None, frozenset[Wait]], Answered] = {}
@@ -163,7 +168,7 @@ class Core:
         for one in answers.values():
             if one.effect is not None:
                 self.why.setdefault(one.effect, one.why)
-        return tuple(answers.values())
+        return self._shared.one(tuple(answers.values()))
 
     def kept(self, state: State) -> dict[object, Any]:
         """A place to keep what follows from the picture of this state, and from the key that it is kept by."""

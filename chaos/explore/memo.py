@@ -26,3 +26,19 @@ class Memo(dict[_K, _V]):
         if len(self) >= self._most:
             self.clear()
         super().__setitem__(key, value)
+
+
+class Shared:
+    """One object for all that are equal: of what is kept in millions there are a few hundred that differ."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, most: int) -> None:
+        self._known: Memo[object, object] = Memo(most)
+
+    def one(self, value: _V) -> _V:
+        """The one that stands for all that are equal to this."""
+        found = self._known.get(value)
+        if found is None:
+            found = self._known[value] = value
+        return found  # type: ignore[return-value]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from chaos.explore.etcd import holds, records_changed, write
 from chaos.explore.faults import LASTING, Budget
 from chaos.explore.invariants import check_write
 from chaos.explore.life import Lives
+from chaos.explore.memo import Shared
 from chaos.explore.size import Size
 from chaos.explore.state import (
     LOST,
@@ -51,6 +52,22 @@ class _Way(NamedTuple):
     inside: bool
 
 
+class _Takes(dict[tuple[Effect, str], _Way]):
+    """What replicas may take in hand at a state: what is decided, and what would be at a request; the fault it takes.
+
+    Nobody changes it any more once it is complete.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self))
+
+
+_READY = 100_000
+"""Of so many of these at most there is one for all that are equal."""
+
+
 class World:
     """All that may happen to one group."""
 
@@ -61,6 +78,7 @@ class World:
         self.lives = Lives(self.jobs, size.lasting)
         self.budget = Budget(dict(size.faults))
         self.agents = Agents(self.lives, self.budget, size.fence)
+        self._shared = Shared(_READY)
 
     def start(self) -> State:
         """A group whose spec has just been written: there is no turn, nobody waits, nothing runs."""
@@ -87,7 +105,7 @@ class World:
         hand beside something else that happens, and is part of the state from when it would not be decided any more.
         """
         room = self.size.replicas - len(state.pending)
-        ready = self._ready(state) if room else {}
+        ready = self._ready(state) if room else _Takes()
         new = tuple(Pending(effect, ready=Ready(fault, way.inside)) for (effect, fault), way in ready.items())
         at = state._replace(pending=(*state.pending, *(one for one in new if one.decided not in state.pending)))
         for following in self._around(at):
@@ -100,21 +118,20 @@ class World:
 
     def normal(self, state: State) -> State:
         """The state without what is in hand and would be decided here and now as well."""
-        ready = self._ready(state) if state.pending else {}
+        ready = self._ready(state) if state.pending else _Takes()
         kept = [one for one in dict.fromkeys(map(_plain, state.pending)) if not _again(ready, one, "")]
         return state._replace(pending=tuple(kept))
 
-    def _ready(self, state: State) -> Mapping[tuple[Effect, str], _Way]:
-        """What replicas may take in hand here: what is decided, and what would be at a request; the fault it takes."""
+    def _ready(self, state: State) -> _Takes:
         kept = self.core.kept(state)
         key = (state.sessions, state.faults)
         found = kept.get(key)
         if found is None:
-            found = kept[key] = self._asked(state)
+            found = kept[self._shared.one(key)] = self._shared.one(self._asked(state))
         return found
 
-    def _asked(self, state: State) -> dict[tuple[Effect, str], _Way]:
-        found: dict[tuple[Effect, str], _Way] = {}
+    def _asked(self, state: State) -> _Takes:
+        found = _Takes()
         for decided in self.core.decide(state):
             if decided.effect is not None:
                 found[decided.effect, ""] = _Way(f"a replica decides: {decided.why}", inside=True)
@@ -205,7 +222,7 @@ class World:
                 inside = not fault and not self.size.lasting and kind != "hold"
                 yield Next(f"the wait for {kind} is over", state._replace(passed=passed, faults=faults), inside)
 
-    def _writes(self, state: State, at: State, ready: Mapping[tuple[Effect, str], _Way], room: int) -> Iterator[Next]:
+    def _writes(self, state: State, at: State, ready: _Takes, room: int) -> Iterator[Next]:
         """Replicas write what they have in hand, or what they decide now."""
         for place, pending in enumerate(at.pending):
             rest = at._replace(pending=at.pending[:place] + at.pending[place + 1 :])
@@ -273,6 +290,6 @@ def _plain(pending: Pending) -> Pending:
     return Pending(pending.effect, pending.fresh or untouched, pending.wish or not guards.spec)
 
 
-def _again(ready: Mapping[tuple[Effect, str], _Way], pending: Pending, fault: str) -> bool:
+def _again(ready: _Takes, pending: Pending, fault: str) -> bool:
     """Whether the same would be decided here, at no more than this fault."""
     return pending == Pending(pending.effect) and ((pending.effect, "") in ready or (pending.effect, fault) in ready)
