@@ -39,6 +39,10 @@ USUAL = (("expire", 1), ("restart", 1), ("crash", 1), ("repeat", 1))
 """The faults of a model for which none are named and which is larger than two by two."""
 
 
+PATIENCE = 20_000
+"""In a model that is asked for by itself, after so many calls of the core in a row without a new way none is traced."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if everything was searched and nothing is broken, 1 for a violation, 2 if the limit was reached.
 
@@ -47,18 +51,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     chosen = parser.parse_args(arguments)
     size = _size(parser, chosen)
-    failed, states, steps, began = 0, 0, 0, time.monotonic()
+    failed, states, steps, calls, traced, began = 0, 0, 0, 0, 0, time.monotonic()
     ways: list[Ways] = []
-    results = _all(chosen) if size is None else iter([(size, _one(size, chosen))])
+    results = _all(chosen) if size is None else iter([(size, _one(size, chosen, PATIENCE))])
     for of, result in results:
         _report(of, result)
         states, steps = states + result.states, steps + result.transitions
+        calls, traced = calls + result.calls, traced + result.traced
         failed = failed or (1 if result.violation else 0 if result.whole else 2)
         ways += result.ways
     print(f"together {states:,} states, {steps:,} steps, {time.monotonic() - began:.1f} s")
     files = together(ways)
     untaken = size is None and any(one.missed for one in files)
-    _covered(files, named=chosen.missed or untaken)
+    how = "by tracing" if calls == traced else f"by tracing {traced:,} of {calls:,} calls"
+    _covered(files, how, named=chosen.missed or untaken)
     return failed or (3 if untaken else 0)
 
 
@@ -123,10 +129,10 @@ def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size |
     )
 
 
-def _one(size: Size, chosen: argparse.Namespace) -> Result:
+def _one(size: Size, chosen: argparse.Namespace, patience: int = 0) -> Result:
     """One model, by all the workers."""
     gc.disable()  # nothing here is a cycle, and the collector would walk all of the states again and again
-    return explore(size, max_states=chosen.max_states, workers=chosen.workers, progress=_progress())
+    return explore(size, max_states=chosen.max_states, workers=chosen.workers, patience=patience, progress=_progress())
 
 
 def _all(chosen: argparse.Namespace) -> Iterator[tuple[Size, Result]]:
@@ -175,11 +181,11 @@ def _report(size: Size, result: Result) -> None:
             print(f"  {name}: {value}")
 
 
-def _covered(files: list[Ways], *, named: bool) -> None:
+def _covered(files: list[Ways], how: str, *, named: bool) -> None:
     """What the search never takes, it says nothing about."""
     taken, possible = sum(len(one.taken) for one in files), sum(len(one.possible) for one in files)
     print(
-        f"ways through the decision core that were taken, by tracing (lines, and branches into and past their bodies): "
+        f"ways through the decision core that were taken, {how} (lines, and branches into and past their bodies): "
         f"{taken} of {possible}, {100 * taken / possible:.1f} %; "
         f"{sum(one.exhausted for one in files)} matches name every case there is"
     )

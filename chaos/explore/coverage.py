@@ -86,12 +86,33 @@ class _Frame:
 
 @dataclass(slots=True)
 class Coverage:
-    """Traces calls of the decision core."""
+    """Traces calls of the decision core.
 
+    Attributes:
+        patience: after so many calls in a row that took no new way no more are traced; 0: all are.
+        calls, traced: how many there were, and of how many is known which ways they took.
+    """
+
+    patience: int = 0
+    calls: int = 0
+    traced: int = 0
     _steps: dict[str, set[Way]] = field(default_factory=lambda: {str(path): set() for path in FILES})
+    _known: int = 0
+    _last_new: int = 0
 
     def call(self, asked: Callable[[], _Answer]) -> _Answer:
-        """Call and trace."""
+        """Call, and trace."""
+        self.calls += 1
+        if self.patience and self.traced - self._last_new >= self.patience:
+            return asked()
+        self.traced += 1
+        answer = self._trace(asked)
+        known = sum(map(len, self._steps.values()))
+        if known > self._known:
+            self._known, self._last_new = known, self.traced
+        return answer
+
+    def _trace(self, asked: Callable[[], _Answer]) -> _Answer:
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:

@@ -54,18 +54,24 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a part can tell of its work: questions to the core, situations of agents, ways of the core taken."""
+    """What a part can tell of its work: questions to the core, situations of agents, ways of the core taken.
+
+    Attributes:
+        calls, traced: of the core, and those of them whose ways are known.
+    """
 
     asked: int
     situations: int
     ways: list[Ways]
+    calls: int
+    traced: int
 
 
 class Part:
     """See the module."""
 
-    def __init__(self, size: Size, number: int, count: int) -> None:
-        self._coverage = Coverage()
+    def __init__(self, size: Size, number: int, count: int, patience: int = 0) -> None:
+        self._coverage = Coverage(patience)
         self._symmetry = Symmetry(size)
         self._world = World(size, Core(size, self._coverage, self._symmetry))
         self._number, self._count = number, count
@@ -159,7 +165,8 @@ class Part:
         return Edges(self._sources.tobytes(), self._counts.tobytes(), self._targets.tobytes())
 
     def told(self) -> Told:
-        return Told(self._world.core.asked, self._world.lives.runs, self._coverage.ways())
+        coverage = self._coverage
+        return Told(self._world.core.asked, self._world.lives.runs, coverage.ways(), coverage.calls, coverage.traced)
 
 
 class Handle(Protocol):
@@ -195,21 +202,21 @@ class Here:
 class There:
     """A part in a process of its own, which ends when the pipe to it closes."""
 
-    def __init__(self, size: Size, number: int, count: int, before: Sequence[There] = ()) -> None:
+    def __init__(self, size: Size, number: int, count: int, patience: int = 0, before: Sequence[There] = ()) -> None:
         context = get_context("fork")
         self.pipe, theirs = context.Pipe()
         # A forked process has all that is open here, and would keep the pipes of the others open.
         ours = [self.pipe, *(one.pipe for one in before)]
-        self._process = context.Process(target=_serve, args=(theirs, ours, size, number, count), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, ours, size, number, count, patience), daemon=True)
         self._process.start()
         theirs.close()
 
     @classmethod
-    def all(cls, size: Size, count: int) -> list[There]:
+    def all(cls, size: Size, count: int, patience: int = 0) -> list[There]:
         """Every part of a search, each in a process of its own."""
         parts: list[There] = []
         for number in range(count):
-            parts.append(cls(size, number, count, parts))
+            parts.append(cls(size, number, count, patience, parts))
         return parts
 
     def send(self, call: str, *arguments: Any) -> None:
@@ -226,11 +233,11 @@ class There:
         self._process.join()
 
 
-def _serve(pipe: Connection, others: Sequence[Connection], size: Size, number: int, count: int) -> None:
+def _serve(pipe: Connection, others: Sequence[Connection], size: Size, number: int, count: int, patience: int) -> None:
     for one in others:
         one.close()
     gc.disable()  # nothing here is a cycle, and the collector would walk all of the states again and again
-    part = Part(size, number, count)
+    part = Part(size, number, count, patience)
     while True:
         try:
             call, arguments = pipe.recv()

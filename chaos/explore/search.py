@@ -46,6 +46,7 @@ class Result:
     Attributes:
         whole: every state was looked into, and everything comes to rest.
         asked, situations: different questions to the decision core, and different situations of the agent.
+        calls, traced: of the decision core, and those of them whose ways are known.
     """
 
     states: int
@@ -57,6 +58,8 @@ class Result:
     asked: int
     situations: int
     ways: list[Ways]
+    calls: int
+    traced: int
     violation: Violation | None = None
 
 
@@ -68,14 +71,22 @@ def odds(states: int, size: Size) -> float:
     return states**2 * (2**-62 + 2.0 ** (Budget(dict(size.faults)).bits - 65))
 
 
-def explore(size: Size, *, max_states: int = 5_000_000, workers: int = 1, progress: Progress | None = None) -> Result:
+def explore(
+    size: Size,
+    *,
+    max_states: int = 5_000_000,
+    workers: int = 1,
+    patience: int = 0,
+    progress: Progress | None = None,
+) -> Result:
     """Search the whole of the model, or until something is broken or ``max_states`` are found.
 
     Args:
         workers: processes; with one, all is done here.
+        patience: after so many calls of the core in a row that took no new way none is traced any more; 0: all are.
         progress: called now and then with the numbers of states found and looked into, and the depth.
     """
-    parts: Sequence[Handle] = [Here(Part(size, 0, 1))] if workers == 1 else There.all(size, workers)
+    parts: Sequence[Handle] = [Here(Part(size, 0, 1, patience))] if workers == 1 else There.all(size, workers, patience)
     try:
         return _Search(size, parts, progress).run(max_states)
     finally:
@@ -150,6 +161,8 @@ class _Search:
             sum(one.asked for one in told),
             sum(one.situations for one in told),
             [ways for one in told for ways in one.ways],
+            sum(one.calls for one in told),
+            sum(one.traced for one in told),
             violation,
         )
 

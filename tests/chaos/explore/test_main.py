@@ -13,6 +13,7 @@ from chaos.explore.__main__ import main
 from chaos.explore.bridge import Core
 from chaos.explore.coverage import Coverage, Ways, together
 from chaos.explore.faults import FAULTS
+from chaos.explore.search import explore
 from chaos.explore.sets import SETS
 from chaos.explore.size import Size
 from chaos.explore.world import World
@@ -97,3 +98,15 @@ def test_a_traced_question_leaves_nothing_that_only_the_collector_would_free() -
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_after_many_calls_without_a_new_way_none_is_traced_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+    size = Size(nodes=1, faults=(("resist", 1),))
+    every, some = explore(size), explore(size, patience=30)
+    assert every.traced == every.calls == some.calls
+    assert 30 < some.traced < some.calls
+    assert all(one.taken <= other.taken for one, other in zip(some.ways, every.ways, strict=True))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(program, "PATIENCE", 30)
+        assert main(["--nodes", "1", "--fault", "resist", "--workers", "1"]) == 0
+    assert f"by tracing {some.traced:,} of {some.calls:,} calls" in capsys.readouterr().out
