@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.garbage import collect_as_rarely
 from bench.pool import CAPACITY, InProcessPool
 from ledger.etcd import EtcdClient
 from ledger.keys import Keys
@@ -46,6 +47,7 @@ class _Agents:
         self._jobs: list[subprocess.Popen[bytes]] = []
 
     async def run(self) -> None:
+        collect_as_rarely(len(self._pools))
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         async with asyncio.TaskGroup() as group:

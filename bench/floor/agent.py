@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.floor.script import Script, Step
 from bench.floor.writer import PREFIX, write
+from bench.garbage import collect_as_rarely
 from ledger.etcd import EtcdClient, EventType, KeyValue
 from ledger.etcd.txn import Compare, Get, absent, created_at, modified_at
 
@@ -146,6 +147,7 @@ async def _helper(socket: Path) -> Helper:
 
 
 async def _run(arguments: argparse.Namespace) -> None:
+    collect_as_rarely(len(arguments.nodes))
     helper = await _helper(arguments.socket) if arguments.socket else None
     script = Script.load(arguments.script)
     async with asyncio.TaskGroup() as group:
