@@ -124,10 +124,7 @@ class LedgerView:
         """
         if self.revision >= revision:
             return
-        for write in tuple(self._writes.values()):
-            write.end()
-        with contextlib.suppress(Exception):  # who follows the watch is to take it again, and to say what failed
-            self._take_held()
+        self.settle()
         if self.revision >= revision:
             return
         future = asyncio.get_running_loop().create_future()
@@ -135,6 +132,13 @@ class LedgerView:
         heapq.heappush(self._waiters, (revision, self._waits, future))
         async with asyncio.timeout(within):
             await future
+
+    def settle(self) -> None:
+        """Somebody is about to look: tell what the watch has brought, whoever waits for an answer."""
+        for write in tuple(self._writes.values()):
+            write.end()
+        with contextlib.suppress(Exception):  # who follows the watch is to take it again, and to say what failed
+            self._take_held()
 
     def writing(self, key: bytes) -> Writing:
         """While the body writes ``key`` and waits for the answer, the change is not told, nor what comes after it.

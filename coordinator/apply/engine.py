@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
@@ -72,6 +71,7 @@ class Engine:
         self.view = LedgerView(client, keys.root, self._changed)
         self.picture = Picture(keys, lambda: self.view.live)
         self._floors: dict[str, int] = {}  # by group: the revision of our own last write to it
+        self._turning: Counter[str] = Counter()  # by group: commands that write its turn at this moment
         self._workers: dict[str, GroupWorker] = {}
         self._listeners: set[Callable[[frozenset[str]], None]] = set()
         self._sessions_listeners: set[Callable[[frozenset[str]], None]] = set()
@@ -136,10 +136,10 @@ class Engine:
                 confirmed = await self._confirm(group, deadline)
                 continue
             confirmed = False
-            with self.view.writing(self.keys.turn(group)) if answer.turn is not None else nullcontext() as writing:
+            if answer.turn is None:
                 revision = await self.write(view, answer, deadline, guards)
-                if writing is not None:  # no node is to answer, and nobody else waits
-                    writing.rests = revision is not None and not answer.directives and self.commit.idle
+            else:
+                revision = await self._write_turn(view, answer, deadline, guards)
             if revision is not None:
                 return Applied(revision, answer)
             if self.clock() >= deadline:
@@ -198,6 +198,25 @@ class Engine:
         """
         return await self._write([(view, decision)], deadline, guards)
 
+    async def _write_turn(
+        self, view: GroupView, decision: Decision, deadline: float, guards: Sequence[Compare]
+    ) -> int | None:
+        """As `write`. Nothing is decided about the group meanwhile, since one of the two would lose its guard."""
+        name = view.name
+        self._turning[name] += 1
+        try:
+            with self.view.writing(self.keys.turn(name)) as writing:
+                revision = await self.write(view, decision, deadline, guards)
+                # No node is to answer, and nobody else waits.
+                writing.rests = revision is not None and not decision.directives and self.commit.idle
+            return revision
+        finally:
+            self._turning[name] -= 1
+            if not self._turning[name]:
+                del self._turning[name]
+            if name in self._workers and self.picture.revision >= self.floor(name):
+                self._workers[name].wake()  # what else has come meanwhile; else the watch is to bring it
+
     async def _write(
         self, decisions: Sequence[tuple[GroupView, Decision]], deadline: float, guards: Sequence[Compare] = ()
     ) -> int | None:
@@ -222,7 +241,7 @@ class Engine:
         if result.succeeded:
             for view, decision in decisions:
                 if not decision.remove_group:
-                    self._floors[view.name] = max(self.floor(view.name), result.revision)
+                    self._floors[view.name] = max(self._floors.get(view.name, 0), result.revision)
                 # A line costs as much as a tenth of a turn: first who asked is to have the answer.
                 asyncio.get_running_loop().call_later(AFTERWARDS, _written, view.name, decision.why, result.revision)
             return result.revision
@@ -232,7 +251,7 @@ class Engine:
         return None
 
     async def _newest(self, group: str, deadline: float) -> GroupView:
-        await self._reached(self.floor(group), deadline)
+        await self._reached(self._floors.get(group, 0), deadline)
         error = self.picture.group_error(group)
         if error is not None:
             raise error
@@ -272,7 +291,7 @@ class Engine:
 
     def floor(self, group: str) -> int:
         """The revision of this replica's last write to the group: it decides on nothing older (protocol rule 33)."""
-        return self._floors.get(group, 0)
+        return _TO_COME if group in self._turning else self._floors.get(group, 0)
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
         """Be told the names of groups that have changed, after the picture has. Returns how to end it."""
@@ -325,6 +344,10 @@ class Engine:
             if self._closing:
                 worker.stop()
         return worker
+
+
+_TO_COME = 2**63
+"""No revision, but later than all."""
 
 
 def _written(group: str, why: str, revision: int) -> None:

@@ -59,9 +59,13 @@ class Registry:
     def spawn(self, write: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
         """Begin a write that goes on although its caller may leave. `drain` waits for it; its failure is logged."""
         task = asyncio.create_task(write, name=name)
+        self.adopt(task)
+        return task
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """As `spawn`, for a task that begins a write now."""
         self._writes.add(task)
         task.add_done_callback(self._written)
-        return task
 
     async def drain(self, within: float) -> None:
         """Send everybody to another replica, and wait at most so many seconds for writes in flight."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One session's stream: requests in, events out. Nothing of a session lives here that another replica would miss.
 
-Each request is carried out by a task of its own, in order for each acquire, so that one that waits for etcd holds up
-nothing else. A request whose stream has ended is carried out all the same.
+Each request is carried out by the task that has read it, in order for each acquire, while another waits for the next:
+so it begins at once, and one that waits for etcd holds up nothing else. A request whose stream has ended is carried out
+all the same.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class SessionStream:
         self._parties: dict[int, Party] = {}
         self._gave_up: dict[int, asyncio.Event] = {}
         self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
+        self._reader: asyncio.Task[None] | None = None  # which waits for the next request
         self._outbox = Outbox(context.write)
         self._put = self._outbox.put
         self._wake = asyncio.Event()
@@ -89,16 +91,19 @@ class SessionStream:
             self._wake.set()
             workers = [
                 asyncio.create_task(work(), name=f"session {self._live.session}: {work.__name__}")
-                for work in (self._outbox.run, self._read, self._watch)
+                for work in (self._outbox.run, self._watch)
             ]
             for worker in workers:
                 worker.add_done_callback(self._worker_ended)
+            self._read_next()
             error = await self._ending
             await self._flush(workers[0])
         finally:
             self._services.registry.leave(self, self._live.session)
             if unsubscribe is not None:
                 unsubscribe()
+            if self._reader is not None:
+                workers.append(self._reader)
             self._leave(workers)
             await asyncio.gather(*workers, return_exceptions=True)
         if error is not None:
@@ -149,27 +154,36 @@ class SessionStream:
 
     # ------------------------------------------------------------------------------------------------ requests
 
+    def _read_next(self) -> None:
+        self._reader = asyncio.create_task(self._read(), name=f"session {self._live.session}: read")
+
     async def _read(self) -> None:
-        while True:
+        """Take a request, leave the next one to another reader, and carry it out."""
+        try:
             request = await self._context.read()
-            if not isinstance(request, coordinator_pb2.SessionRequest):
-                return  # the client has hung up: its session lives on
-            match request.WhichOneof("request"):
-                case "beat":
-                    self._services.sessions.heard(self._live.session)
-                    self._spawn(self._beat(request.beat), "beat")
-                case "acquire":
-                    self._in_order(request.acquire.sequence, self._acquire(request.acquire))
-                case "yield":
-                    yielded = getattr(request, "yield")
-                    self._in_order(yielded.sequence, self._yield(yielded))
-                case "cancel":
-                    self._give_up(request.cancel.sequence)
-                    self._in_order(request.cancel.sequence, self._cancel(request.cancel.sequence))
-                case "close":
-                    self._spawn(self._close(abandoned=request.close.abandoned), "close")
-                case _:
-                    raise validate.bad_request("A stream opens or resumes its session once, at its beginning.")
+        except Exception as error:  # noqa: BLE001 - the stream ends with it
+            self.end(error)
+            return
+        if not isinstance(request, coordinator_pb2.SessionRequest):
+            self.end(None)  # the client has hung up: its session lives on
+            return
+        self._read_next()
+        match request.WhichOneof("request"):
+            case "beat":
+                self._services.sessions.heard(self._live.session)
+                await self._here(self._beat(request.beat), "beat")
+            case "acquire":
+                await self._here(self._acquire(request.acquire), "acquire", request.acquire.sequence)
+            case "yield":
+                yielded = getattr(request, "yield")
+                await self._here(self._yield(yielded), "yield", yielded.sequence)
+            case "cancel":
+                self._give_up(request.cancel.sequence)
+                await self._here(self._cancel(request.cancel.sequence), "cancel", request.cancel.sequence)
+            case "close":
+                await self._here(self._close(abandoned=request.close.abandoned), "close")
+            case _:
+                self.end(validate.bad_request("A stream opens or resumes its session once, at its beginning."))
 
     async def _beat(self, beat: coordinator_pb2.BeatRequest) -> None:
         session = self._live.session
@@ -206,7 +220,9 @@ class SessionStream:
                 for event in party.look(self._engine.picture, self._engine.clock()):
                     await self._outbox.tell(event)
                 if not party.over:
-                    return  # nothing more is to be told until something changes
+                    return  # nothing more is to be told until its ticket changes
+            for group in party.groups:
+                self._listen(group)
             self._wake.set()
 
     async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
@@ -235,7 +251,6 @@ class SessionStream:
             self._refuse(request.sequence, error)
         else:
             hit("replica.yield.written")
-            self._drop(request.sequence, request.group)
             yielded = coordinator_pb2.Yielded(
                 sequence=request.sequence,
                 group=request.group,
@@ -243,6 +258,7 @@ class SessionStream:
                 again=not isinstance(done, Applied),
             )
             await self._outbox.tell(Event(yielded=yielded))
+            self._drop(request.sequence, request.group)
 
     async def _cancel(self, sequence: int) -> None:
         """What cannot be done now ends the stream: the client asks another replica."""
@@ -285,11 +301,19 @@ class SessionStream:
         """Carry out a request after the earlier ones of the same acquire."""
         before = self._last.get(sequence)
         ordered = request if before is None else _after(before, request)
-        self._last[sequence] = self._spawn(ordered, "acquire", sequence)
+        name = f"acquire {sequence} of session {self._live.session}"
+        self._last[sequence] = self._services.registry.spawn(self._carry_out(ordered, sequence), name)
 
-    def _spawn(self, request: Coroutine[Any, Any, None], what: str, sequence: int = 0) -> asyncio.Task[None]:
-        name = f"{what} {sequence or ''} of session {self._live.session}"
-        return self._services.registry.spawn(self._carry_out(request, sequence), name)
+    async def _here(self, request: Coroutine[Any, Any, None], what: str, sequence: int = 0) -> None:
+        """As `_in_order`, by the task that has read it."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(f"{what} {sequence or ''} of session {self._live.session}")
+        self._services.registry.adopt(task)
+        before = self._last.get(sequence)
+        if sequence:
+            self._last[sequence] = task
+        await self._carry_out(request if before is None else _after(before, request), sequence)
 
     async def _carry_out(self, request: Coroutine[Any, Any, None], sequence: int) -> None:
         """A client that waits for what fails has to be told: the stream ends with it."""
@@ -374,12 +398,12 @@ class SessionStream:
     # ------------------------------------------------------------------------------------------------ parties
 
     def _party(self, sequence: int, job: str, groups: Sequence[str]) -> Party:
+        """A new acquire, or what another replica has granted."""
         party = self._parties[sequence] = Party(self._live.session, sequence, job, groups, self._engine.clock())
-        for group in groups:
-            self._listen(group)
         return party
 
     def _listen(self, group: str) -> None:
+        """Have places in the queue and switches told; that a ticket of the session has changed is told anyhow."""
         if group not in self._unlisten:
             self._unlisten[group] = self._services.bell.listen(group, self._wake.set)
 

@@ -17,12 +17,13 @@ import pytest
 import ledger.view
 from bench.fleet import LOST
 from coordinator.apply.engine import Applied, Engine
-from coordinator.apply.errors import Conflict
+from coordinator.apply.errors import Conflict, EngineUnavailable
 from coordinator.apply.hedge import rank
 from coordinator.decide import Decision, GroupView
-from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back
+from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_back, pause
 from ledger.codec import encode
-from ledger.etcd import EtcdClient
+from ledger.etcd import EtcdClient, TxnResult
+from ledger.etcd.errors import Unavailable
 from ledger.etcd.txn import Compare
 from ledger.keys import Keys
 from ledger.records import (
@@ -187,6 +188,39 @@ async def test_who_asked_has_the_answer_before_the_picture_shows_it(
         assert asked.decision.turn is not None
         assert engine.picture.revision < asked.revision
         token = asked.decision.turn.token
+
+
+async def test_nothing_is_decided_while_a_command_writes_the_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two would lose its guard. What has come meanwhile is looked at afterwards, where it has failed too."""
+    for node in NODES:
+        await world.agent(node)
+    engine = await world.replica("r0")
+    await world.group()
+    ticket = await world.ticket()
+    await engine.command("g", partial(acquire, job="a", ticket=ticket))
+    await until(engine, granted("a"))
+    sent, gate, txn = 0, asyncio.Event(), engine.commit.txn
+
+    async def fails(*_: object, **__: object) -> TxnResult:
+        nonlocal sent
+        sent += 1
+        await gate.wait()
+        raise Unavailable("nobody is there", ambiguous=False)
+
+    monkeypatch.setattr(engine.commit, "txn", fails)
+    pausing = asyncio.create_task(engine.command("g", partial(pause, paused=True)))
+    await until_true(lambda: sent == 1)
+    await engine.client.revoke(int(ticket.session, 16))
+    await until(engine, lambda view: not view.tickets)
+    await asyncio.sleep(0.1)  # for a decision that must not come
+    monkeypatch.setattr(engine.commit, "txn", txn)
+    gate.set()
+    with pytest.raises(EngineUnavailable):
+        await pausing
+    assert sent == 1
+    await until(engine, lambda view: turn(view).phase is Phase.IDLE)
 
 
 async def test_what_tells_nodes_to_prepare_does_not_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+import ledger.view
 from coordinator.decide import Decision, GroupView
 from coordinator.decide.decision import Create
 from coordinator.serve import acquire
@@ -271,6 +272,7 @@ async def test_a_cancel_ends_a_wait_without_a_place(world: World) -> None:
     assert (await joined.event("cancelled")).sequence == 1
     await first.give_back(1, "a", token)
     await first.event("yielded")
+    await replica.engine.view.reached(replica.engine.floor("g"), 30)
     assert state_of(replica, "a") is None
 
 
@@ -355,9 +357,26 @@ async def test_close_gives_everything_back_cleanly(world: World) -> None:
     await client.send(close=pb.CloseRequest())
     await client.event("closed")
     assert await client.reason() == "OK"
+    await replica.engine.view.reached(replica.engine.floor("g"), 30)
     turn = replica.engine.picture.turn("g")
     assert turn is not None and turn.value.yielded_token == token
     assert await (await world.etcd()).get(world.keys.session(client.session)) is None
+
+
+async def test_who_has_given_back_its_turn_sees_so_when_it_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a replica has written itself rests, but not from who asks for it."""
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", 60.0)
+    monkeypatch.setattr(ledger.view, "AFTERWARDS", 60.0)
+    replica = await world.replica()
+    await world.group(replica)
+    client, stub = await world.client(replica), await world.stub(replica)
+    await client.acquire(1, "a")
+    token = (await client.event("granted")).grants[0].token
+    await client.give_back(1, "a", token)
+    await client.event("yielded")
+    async with asyncio.timeout(30):
+        while (await stub.GetGroup(pb.GetGroupRequest(name="g"))).turn.yielded_token != token:
+            pass  # the watch may not have brought it yet
 
 
 async def test_bad_acquires_are_refused_and_the_stream_goes_on(world: World) -> None:
