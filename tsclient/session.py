@@ -161,7 +161,8 @@ class Session:
         """Ask for a turn. The key that is returned names the acquire, and the turn, from now on."""
         if self._ended is not None or self._closing:
             raise (self._ended and self._ended.error) or errors.ClientClosed("The client is closed.")
-        for entry in self._overlapping(want):
+        overlapping = self._overlapping(want)
+        for entry in overlapping:
             if entry.recovers is None:
                 continue
             if entry.want != want:
@@ -172,7 +173,12 @@ class Session:
             if adopted.stage is Stage.HELD:
                 self._out.append(Granted(adopted.key, adopted.grants))
             return adopted.key, self._done(now)
-        entry = self._add(want)
+        if overlapping or self._asleep:
+            entry = self._add(want)
+        else:  # as `_done` would have it, in one step
+            self._last_key, self._last_sequence, may_ask = self._last_key + 1, self._last_sequence + 1, self._may_ask()
+            entry = Entry(self._last_key, want, Stage.WAITING, self._last_sequence, sent=may_ask, known=may_ask)
+            self._ask(entry)
         return entry.key, self._done(now)
 
     def give_up(self, now: float, key: int) -> list[Output]:

@@ -28,7 +28,7 @@ def resuming(session: str, secret: str, entries: Iterable[Entry], last_sequence:
     resume = coordinator_pb2.ResumeSession(session=session, secret=secret, last_sequence=last_sequence)
     for entry in entries:
         if entry.stage is Stage.WAITING:
-            resume.wanted.append(_acquiring(entry.want, entry.sequence))
+            _acquiring(entry.want, entry.sequence, resume.wanted.add())
         elif entry.stage in _HOLDING:
             for grant in _unreturned(entry):
                 resume.held.add(sequence=entry.sequence, job=entry.want.job, group=grant.group, token=grant.token)
@@ -50,7 +50,9 @@ def asking(entry: Entry) -> list[coordinator_pb2.SessionRequest]:
     """What an entry asks for in the stage that it is in."""
     match entry.stage:
         case Stage.WAITING:
-            return [coordinator_pb2.SessionRequest(acquire=_acquiring(entry.want, entry.sequence))]
+            request = coordinator_pb2.SessionRequest()
+            _acquiring(entry.want, entry.sequence, request.acquire)
+            return [request]
         case Stage.YIELDING:
             return [_yielding(entry, grant) for grant in _unreturned(entry)]
         case Stage.CANCELLING:
@@ -60,15 +62,11 @@ def asking(entry: Entry) -> list[coordinator_pb2.SessionRequest]:
             return []
 
 
-def _acquiring(want: Want, sequence: int) -> coordinator_pb2.AcquireRequest:
-    return coordinator_pb2.AcquireRequest(
-        sequence=sequence,
-        job=want.job,
-        groups=want.groups,
-        priority=want.priority,
-        if_held=coordinator_pb2.IF_HELD_WAIT if want.join else coordinator_pb2.IF_HELD_REFUSE,
-        backend=want.backend,
-    )
+def _acquiring(want: Want, sequence: int, into: coordinator_pb2.AcquireRequest) -> None:
+    # Filled in where it stands: to make a message first copies it.
+    into.sequence, into.job, into.priority, into.backend = sequence, want.job, want.priority, want.backend
+    into.groups.extend(want.groups)
+    into.if_held = coordinator_pb2.IF_HELD_WAIT if want.join else coordinator_pb2.IF_HELD_REFUSE
 
 
 def _unreturned(entry: Entry) -> list[Grant]:

@@ -106,11 +106,10 @@ def _plain(value: object) -> object:
 
 
 def _rich(value: dict[str, Any]) -> Any:
-    match value.get(_TAG):
-        case [name, *fields]:
-            return _MAKERS[name](*[tuple(one) if type(one) is list else one for one in fields])
-        case _:
-            return value
+    said = value.get(_TAG)
+    if type(said) is not list:
+        return value
+    return _MAKERS[said[0]](*[tuple(one) if type(one) is list else one for one in said[1:]])
 
 
 # Records are trees: nothing is to be looked for that contains itself.
