@@ -61,12 +61,14 @@ class SessionStream:
         self._gave_up: dict[int, asyncio.Event] = {}
         self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
         self._reader: asyncio.Task[None] | None = None  # which waits for the next request
+        self._about_to_read: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(context.write)
         self._put = self._outbox.put
         self._wake = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
         self._unlisten: dict[str, Callable[[], None]] = {}
-        self._ending: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[Exception | None] = self._loop.create_future()
 
     def end(self, error: Exception | None) -> None:
         """End the stream, in order where ``error`` is None."""
@@ -87,7 +89,7 @@ class SessionStream:
         try:
             await self._greet()
             self._services.registry.enter(self, self._live.session)
-            unsubscribe = self._engine.subscribe_session(self._live.session, self._wake.set)
+            unsubscribe = self._engine.subscribe_session(self._live.session, self._wake_soon)
             self._wake.set()
             workers = [
                 asyncio.create_task(work(), name=f"session {self._live.session}: {work.__name__}")
@@ -155,6 +157,7 @@ class SessionStream:
     # ------------------------------------------------------------------------------------------------ requests
 
     def _read_next(self) -> None:
+        self._about_to_read = None
         self._reader = asyncio.create_task(self._read(), name=f"session {self._live.session}: read")
 
     async def _read(self) -> None:
@@ -167,7 +170,8 @@ class SessionStream:
         if not isinstance(request, coordinator_pb2.SessionRequest):
             self.end(None)  # the client has hung up: its session lives on
             return
-        self._read_next()
+        # Not before the request is on its way to etcd: gRPC's part in it takes as long as a tenth of that.
+        self._reader, self._about_to_read = None, self._loop.call_soon(self._read_next)
         match request.WhichOneof("request"):
             case "beat":
                 self._services.sessions.heard(self._live.session)
@@ -330,6 +334,10 @@ class SessionStream:
 
     # ------------------------------------------------------------------------------------------------ events
 
+    def _wake_soon(self) -> None:
+        """Something of the session has changed. Where that is known for a request's sake, the request goes first."""
+        self._loop.call_soon(self._wake.set)
+
     async def _watch(self) -> None:
         """Tell what changes for the session's acquires."""
         while True:
@@ -382,7 +390,7 @@ class SessionStream:
             self._later.cancel()
             self._later = None
         if waits:
-            self._later = asyncio.get_running_loop().call_later(min(waits), self._wake.set)
+            self._later = self._loop.call_later(min(waits), self._wake.set)
 
     async def _flush(self, writer: asyncio.Task[None]) -> None:
         """Let the client have what was put before the end; not for long, since it may not be listening."""
@@ -428,6 +436,8 @@ class SessionStream:
     def _leave(self, workers: list[asyncio.Task[None]]) -> None:
         for worker in workers:
             worker.cancel()
+        if self._about_to_read is not None:
+            self._about_to_read.cancel()
         self._look_again([])
         for sequence in tuple(self._gave_up):
             self._give_up(sequence)
