@@ -243,11 +243,12 @@ class Writing:
         rests: it lasts for a moment more, since nothing is lost by it.
     """
 
-    __slots__ = ("_key", "_over", "_writes", "rests")
+    __slots__ = ("_key", "_over", "_timer", "_writes", "rests")
 
     def __init__(self, writes: dict[bytes, Writing], key: bytes) -> None:
         self._writes, self._key = writes, key
         self._over: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.rests = False
 
     def __enter__(self) -> Self:
@@ -256,7 +257,7 @@ class Writing:
 
     def __exit__(self, *_: object) -> None:
         if self.rests:
-            asyncio.get_running_loop().call_later(AFTERWARDS, self.end)
+            self._timer = asyncio.get_running_loop().call_later(AFTERWARDS, self.end)
         else:
             self.end()
 
@@ -264,6 +265,8 @@ class Writing:
         """Nothing waits for it any more."""
         if self._writes.get(self._key) is self:
             del self._writes[self._key]
+        if self._timer is not None:
+            self._timer.cancel()
         self._let_go()
 
     async def over(self, within: float) -> None:
