@@ -8,12 +8,14 @@ first must not matter. The names note whether it does (`order`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import permutations, product
+from typing import Any, TypeVar
 
 from chaos.explore.device import client_process, processes_of
+from chaos.explore.memo import Memo
 from chaos.explore.order import ByName, Name, Order
 from chaos.explore.size import Size
 from chaos.explore.state import NO_TURN, PARDONED, QUARANTINED, Answer, NodeState, State, TicketState, TurnState
@@ -58,6 +60,11 @@ EPOCH, TOKEN, SPEC, PROCESSES, DIRECTIVE, TURN, REVISION, TICKET = 40, 30, 20, 1
 WANTED, GHOST = 2, 1
 """Sequence numbers: of the acquire that a client wants, and of one of the past."""
 
+_Made = TypeVar("_Made")
+
+_PARTS = 20_000
+"""Of so many parts of views at most the records are remembered, for each way to name things."""
+
 BAD = Job(health=Health.QUARANTINED, why="at fault")
 HEALTH = {QUARANTINED: BAD, PARDONED: Job(health=Health.OK)}
 
@@ -74,6 +81,7 @@ class Picture:
     Attributes:
         names, jobs, devices: what nodes, jobs and the device of each node are called here, by their places.
         order: of these names.
+        parts: of views, as they are named here, each with what was asked of the order of names as it was made.
     """
 
     size: Size
@@ -81,6 +89,7 @@ class Picture:
     jobs: tuple[Name, ...]
     devices: tuple[Name, ...]
     order: Order
+    parts: Memo[object, tuple[Any, int]]
 
     @classmethod
     def all(cls, size: Size) -> Iterator[Picture]:
@@ -88,7 +97,7 @@ class Picture:
         for names, jobs in product(permutations(size.node_names), permutations(size.job_names)):
             order = Order()
             devices = order.named([f"gpu-{name}" for name in names])
-            yield cls(size, order.named(names), order.named(jobs), devices, order)
+            yield cls(size, order.named(names), order.named(jobs), devices, order, Memo(_PARTS))
 
     def view(self, state: State) -> GroupView:
         """The picture that a replica has of this state, passed waits included."""
@@ -123,30 +132,43 @@ class Picture:
         return re.sub(r"\bn\d\b", lambda found: self.model_name(found[0]), text)
 
     def _view(self, state: State, passed: frozenset[Wait]) -> GroupView:
-        jobs = self.jobs
-        tickets = (
-            Kept(jobs[job], self.ticket(job, one), TICKET + one.create, TICKET + one.create)
-            for job, one in enumerate(state.tickets)
-            if one
-        )
         there = state.turn.phase != NO_TURN
         return GroupView(
             name=GROUP,
             revision=REVISION,
             spec=self._spec(state) if state.spec.there else None,
-            turn=Kept("turn", self._turn(state.turn), TURN - 1, TURN) if there else None,
-            tickets=reduce(Queue.put, tickets, Queue(by_job=ByName())),
+            turn=self._once(self._turn, state.turn) if there else None,
+            tickets=self._once(self._queue, state.tickets),
             nodes={
-                name: self._node(place, node)
+                name: self._once(self._node, node, place)
                 for place, (name, node) in enumerate(zip(self.names, state.nodes, strict=True))
             },
             jobs={
                 name: Kept(name, HEALTH[said], said, said)
-                for name, said in zip(jobs, state.quarantined, strict=True)
+                for name, said in zip(self.jobs, state.quarantined, strict=True)
                 if said
             },
             passed=passed,
         )
+
+    def _once(self, make: Callable[..., _Made], *of: object) -> _Made:
+        """A part of a view, made once; whoever has it has asked what was asked of the order of names to make it."""
+        found = self.parts.get(of)
+        if found is None:
+            before, self.order.asked = self.order.asked, 0
+            found = self.parts[of] = (make(*of), self.order.asked)
+            self.order.asked = before
+        self.order.asked |= found[1]
+        made: _Made = found[0]
+        return made
+
+    def _queue(self, tickets: tuple[TicketState | None, ...]) -> Queue:
+        kept = (
+            Kept(self.jobs[job], self.ticket(job, one), TICKET + one.create, TICKET + one.create)
+            for job, one in enumerate(tickets)
+            if one
+        )
+        return reduce(Queue.put, kept, Queue(by_job=ByName()))
 
     def _spec(self, state: State) -> Kept[GroupSpec]:
         places = sorted(self.size.generations[state.spec.generation], key=self.names.__getitem__)
@@ -155,7 +177,7 @@ class Picture:
         mod = SPEC + state.spec.generation
         return Kept("spec", spec, SPEC, mod)
 
-    def _node(self, place: int, node: NodeState) -> Node:
+    def _node(self, node: NodeState, place: int) -> Node:
         name, device = self.names[place], self.devices[place]
         highest = (GroupEpoch(GROUP, EPOCH + 1),) if node.ahead else ()
         owner = {"ours": GROUP, "theirs": "h"}.get(node.claimed, "")
@@ -170,7 +192,7 @@ class Picture:
             draining=node.draining,
         )
 
-    def _turn(self, turn: TurnState) -> Turn:
+    def _turn(self, turn: TurnState) -> Kept[Turn]:
         job = self.size.job_names.index
         resident = Resident(
             ResidentKind[turn.resident],
@@ -190,7 +212,7 @@ class Picture:
             holder = Holder(self.job(turn.holder), session(index, life), client_process(index, life))
         changed = PROCESSES - 1 if turn.pin_changed else PROCESSES
         blocked = Blocked("said", self.name(turn.blocked), turn.blamed, turn.killing)
-        return Turn(
+        record = Turn(
             phase=Phase[turn.phase],
             epoch=EPOCH,
             token=TOKEN,
@@ -211,6 +233,7 @@ class Picture:
             else None,
             passed_over=turn.passed_over,
         )
+        return Kept("turn", record, TURN - 1, TURN)
 
     def ticket(self, job: int, one: TicketState) -> Ticket:
         """The record of a ticket."""

@@ -22,7 +22,7 @@ class Seen:
 
     def covers(self, mark: int) -> bool:
         """Whether the state needs no look."""
-        return any(one in self._before for one in self._more(mark))
+        return mark in self._before or any(one in self._before for one in self._more(mark))
 
     def add(self, mark: int, parent: int) -> bool:
         """Note that this was reached from that. Returns whether it was to be noted."""

@@ -177,17 +177,21 @@ class Symmetry:
 
     def renamed(self, state: State, names: Names) -> State:
         """A state with its names changed."""
-        jobs, cached = names.jobs, self._cached
-        then = state.snapshot
+        jobs, cached, then = names.jobs, self._cached, state.snapshot
+        turn = cached(_turn, state.turn, names)
+        pending = tuple([cached(_pending, one, names) for one in state.pending])
+        if jobs == self._as_they_are.jobs:
+            then = then and then._replace(turn=_turn(then.turn, names))
+            return state._replace(turn=turn, nodes=_moved(state.nodes, names.nodes), pending=pending, snapshot=then)
         return State(
-            cached(_turn, state.turn, names),
+            turn,
             state.spec,
             _moved(state.tickets, jobs),
             _moved(state.quarantined, jobs),
             _moved([cached(_node, node, names) for node in state.nodes], names.nodes),
             state.passed,
             _moved(state.sessions, jobs),
-            tuple([cached(_pending, one, names) for one in state.pending]),
+            pending,
             state.faults,
             _moved(state.lost, jobs),
             _moved(state.lost_by, jobs),
@@ -224,6 +228,10 @@ def _places(kinds: Sequence[object], keys: Sequence[tuple[object, ...]]) -> tupl
     """Where each goes: those of one kind are sorted among the places that their kind has."""
     order = sorted(range(len(keys)), key=keys.__getitem__)
     to = [0] * len(keys)
+    if kinds.count(kinds[0]) == len(kinds):
+        for place, member in enumerate(order):
+            to[member] = place
+        return tuple(to)
     for kind in dict.fromkeys(kinds):
         places = (place for place, other in enumerate(kinds) if other == kind)
         for place, member in zip(places, (one for one in order if kinds[one] == kind), strict=True):
