@@ -53,6 +53,7 @@ SETS: tuple[Size, ...] = (
         prompt=True,
     ),
     Size(nodes=1, faults=(("wipe", 1),)),
+    Size(jobs=1, specs=((0, 1), (1,)), faults=(("respec", 1), ("wipe", 1)), prompt=True),
     Size(jobs=1, faults=(("delete", 1),), at_once=1),
     Size(jobs=1, faults=(("delete", 1), ("restart", 1), ("away", 1), ("drop", 1)), prompt=True),
     Size(nodes=1, faults=(("delete", 1), ("wipe", 1)), prompt=True),

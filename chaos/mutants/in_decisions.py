@@ -382,4 +382,12 @@ DECISIONS: tuple[Mutant, ...] = (
         behind="What its process has left on the devices goes to the next one then.",
         fast=True,
     ),
+    Mutant(
+        "left-by-a-hand",
+        "A group begins anew after a hand has deleted its turn, and knows of no node but those of its new spec.",
+        (Edit(_NUMBERS, "new_turn", "if state.directive or state.ack} - wanted", "if False}"),),
+        _breaks(8, search="--jobs 1 --specs 1,2/2 --prompt --fault respec --fault wipe"),
+        behind="Where the spec is the one in force, each of its nodes is named by it.",
+        fast=True,
+    ),
 )

@@ -18,13 +18,20 @@ def next_token(view: GroupView, turn: Turn) -> int:
 
 
 def new_turn(view: GroupView) -> Turn:
-    """The first turn of a group: UNKNOWN is not "nobody", it takes a switch."""
+    """The first turn of a group: UNKNOWN is not "nobody", it takes a switch.
+
+    If a hand has deleted the last one, nodes that the spec does not name may have been in force. They leave by that
+    switch: what they last answered does not say that they are clear.
+    """
     assert view.spec is not None
+    wanted = {one.node for one in view.spec.value.nodes}
+    left = {node for node, state in view.nodes.items() if state.directive or state.ack} - wanted
     return Turn(
         phase=Phase.IDLE,
         epoch=max(view.revision, view.highest_epoch()),
         token=view.revision,
         resident=Resident(ResidentKind.UNKNOWN),
-        nodes=tuple(sorted(one.node for one in view.spec.value.nodes)),
+        nodes=tuple(sorted(wanted | left)),
+        leaving=tuple(sorted(left)),
         generation=view.spec.mod,
     )

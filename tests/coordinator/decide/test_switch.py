@@ -77,6 +77,13 @@ def committing(acks: dict[str, Ack], *jobs: str, resident: Resident | None = Non
 # ------------------------------------------------------------------------------------------------ PREPARING
 
 
+def test_a_node_that_a_new_spec_does_not_name_leaves_by_a_switch_if_somebody_deletes_the_turn_meanwhile() -> None:
+    """It may have committed the holder: it is not clear for having answered."""
+    view = committing(BOTH_COMMITTED, spec_nodes=("n1",), spec_mod=30)
+    turn = turn_of(replace(view, turn=None))
+    assert (turn.nodes, turn.leaving, turn.generation) == (NODES, ("n2",), 30)
+
+
 @pytest.mark.parametrize("kind", DirectiveKind)
 def test_what_is_being_prepared_when_somebody_deletes_the_turn_is_released_by_the_next(kind: DirectiveKind) -> None:
     """Nobody else would: the group may be paused, or be waiting to be deleted."""
