@@ -2,7 +2,7 @@
 # One command does everything: `make demo` and `make test` set up what they need and do it once.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore mutants chaos-short \
+.PHONY: help setup demo test lint protos check-protos compat test-client-long test-torch explore explore-pairs mutants chaos-short \
 	chaos-kills chaos-failover chaos-rolling chaos-leaders chaos-sessions chaos-mixed chaos-long bench bench-compare \
 	requirements clean
 
@@ -49,6 +49,10 @@ test-torch: setup .venv-torch/.installed ## Eight ranks over gloo, by the real P
 
 explore: setup ## Explore the protocol's states to exhaustion, within bounds
 	$(BIN)/python -m chaos.explore $(ARGS)
+
+explore-pairs: setup ## Explore each two faults together, on one node and on two: some thousand models, an hour
+	$(BIN)/python -m chaos.explore --pairs --prompt --nodes 1 $(ARGS)
+	$(BIN)/python -m chaos.explore --pairs --prompt --nodes 2 --jobs 1 $(ARGS)
 
 mutants: setup ## Plant each known bug in a copy of the tree: each must be noticed, and by what
 	$(BIN)/python -m chaos.mutants --write docs/mutants.md $(ARGS)

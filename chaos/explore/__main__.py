@@ -8,12 +8,13 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 from chaos.explore.coverage import Ways, together
 from chaos.explore.faults import FAULTS
+from chaos.explore.pairs import pairs
 from chaos.explore.search import Progress, Result, explore, odds
 from chaos.explore.sets import SETS
 from chaos.explore.size import Size
@@ -33,6 +34,7 @@ examples:
   python -m chaos.explore --fault expire --fault refuse=2  one model: a session ends, a node refuses twice
   python -m chaos.explore --jobs 3 --nodes 2 --replicas 2  larger, with the usual faults: see --max-states, --workers
   python -m chaos.explore --jobs 2 --nodes 3 --replicas 2
+  python -m chaos.explore --pairs --nodes 1 --prompt       each two faults together: some five hundred models
 """
 
 USUAL = (("expire", 1), ("restart", 1), ("crash", 1), ("repeat", 1))
@@ -53,16 +55,20 @@ def main(arguments: list[str] | None = None) -> int:
     size = _size(parser, chosen)
     failed, states, steps, calls, traced, began = 0, 0, 0, 0, 0, time.monotonic()
     ways: list[Ways] = []
-    results = _all(chosen) if size is None else iter([(size, _one(size, chosen, PATIENCE))])
+    if chosen.pairs:
+        results = _beside(list(pairs(size or Size())), chosen)
+    else:
+        results = _all(chosen) if size is None else iter([(size, _one(size, chosen, PATIENCE))])
     for of, result in results:
         _report(of, result)
         states, steps = states + result.states, steps + result.transitions
         calls, traced = calls + result.calls, traced + result.traced
-        failed = failed or (1 if result.violation else 0 if result.whole else 2)
+        if result.violation or (not result.whole and not failed):
+            failed = 1 if result.violation else 2
         ways += result.ways
     print(f"together {states:,} states, {steps:,} steps, {time.monotonic() - began:.1f} s")
     files = together(ways)
-    untaken = size is None and any(one.missed for one in files)
+    untaken = size is None and not chosen.pairs and any(one.missed for one in files)
     how = "by tracing" if calls == traced else f"by tracing {traced:,} of {calls:,} calls"
     _covered(files, how, named=chosen.missed or untaken)
     return failed or (3 if untaken else 0)
@@ -80,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, choices=range(1, 5), help="default 2")
     parser.add_argument("--replicas", type=int, choices=range(1, 4), help="default 1")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[=TIMES]", help="may be given again")
+    parser.add_argument("--pairs", action="store_true", help="instead of --fault: a model for each two faults")
     parser.add_argument("--lasting", action="store_true", help="a node's fault comes to stay: nothing may spin")
     parser.add_argument("--priorities", metavar="N,…", help="of the jobs, in order")
     parser.add_argument("--specs", metavar="N,…/N,…", help="the numbers of the nodes of each spec in turn")
@@ -102,11 +109,13 @@ def _size(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> Size |
         if name not in FAULTS or (times and not times.isdigit()):
             parser.error(f"--fault {one}: there are {', '.join(FAULTS)}; a number of times may follow, as in expire=2")
         faults[name] = int(times or 1)
+    if chosen.pairs and (faults or chosen.specs):
+        parser.error("--pairs chooses faults and specs itself; leave out --fault and --specs")
     jobs, nodes, replicas = chosen.jobs or 2, chosen.nodes or 2, chosen.replicas or 1
     named = any((chosen.jobs, chosen.nodes, chosen.replicas, faults, chosen.lasting, chosen.priorities, chosen.specs))
     if not (named or chosen.prompt or chosen.no_os_locks or chosen.every_name):
         return None
-    large = jobs * nodes * replicas > 8 and not faults
+    large = jobs * nodes * replicas > 8 and not faults and not chosen.pairs
     try:
         priorities = tuple(int(one) for one in chosen.priorities.split(",")) if chosen.priorities else ()
         specs = chosen.specs.split("/") if chosen.specs else []
@@ -138,8 +147,13 @@ def _one(size: Size, chosen: argparse.Namespace, patience: int = 0) -> Result:
 def _all(chosen: argparse.Namespace) -> Iterator[tuple[Size, Result]]:
     """The set: the first and largest by all the workers, then a model to each of them."""
     yield SETS[0], _one(SETS[0], chosen)
-    with ProcessPoolExecutor(min(chosen.workers, len(SETS))) as pool:
-        asked = {pool.submit(partial(_alone, limit=chosen.max_states), size): size for size in SETS[1:]}
+    yield from _beside(SETS[1:], chosen)
+
+
+def _beside(sizes: Sequence[Size], chosen: argparse.Namespace) -> Iterator[tuple[Size, Result]]:
+    """Many small models, each by one worker."""
+    with ProcessPoolExecutor(min(chosen.workers, len(sizes))) as pool:
+        asked = {pool.submit(partial(_alone, limit=chosen.max_states), size): size for size in sizes}
         for done in as_completed(asked):
             yield asked[done], done.result()
 

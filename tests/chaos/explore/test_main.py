@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import pytest
 
@@ -12,7 +14,8 @@ from chaos.explore import __main__ as program
 from chaos.explore.__main__ import main
 from chaos.explore.bridge import Core
 from chaos.explore.coverage import Coverage, Ways, together
-from chaos.explore.faults import FAULTS
+from chaos.explore.faults import ANY, FAULTS
+from chaos.explore.pairs import pairs
 from chaos.explore.search import explore
 from chaos.explore.sets import SETS
 from chaos.explore.size import Size
@@ -59,6 +62,37 @@ def test_a_set_that_leaves_out_a_way_through_the_core_fails_and_names_it(
 def test_the_limit_is_told_from_a_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--fault", "expire", "--max-states", "50", "--workers", "1"]) == 2
     assert "not searched whole" in capsys.readouterr().out
+
+
+def test_a_violation_in_one_of_many_models_counts_for_more_than_a_limit_in_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Size(nodes=1, faults=(("restart", 1),), fence=False)
+    large = Size(faults=(("restart", 1),))
+    for sizes in ((large, broken), (broken, large)):
+        monkeypatch.setattr(program, "pairs", lambda size, sizes=sizes: sizes)
+        assert main(["--pairs", "--max-states", "2000", "--workers", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "not searched whole" in said and "BROKEN: invariant 2: " in said
+
+
+def test_pairs_are_every_two_faults_with_what_they_need_to_happen() -> None:
+    on_one, on_two = (list(pairs(Size(nodes=nodes, prompt=True))) for nodes in (1, 2))
+    for pair in combinations_with_replacement(sorted(FAULTS.keys() - ANY), 2):
+        assert any(dict(size.faults).items() >= Counter(pair).items() for size in on_one), pair
+    left_out = {"force", "drop"}, {"pardon", "drop"}
+    assert len(on_one) - len(on_two) == len(left_out)
+    assert all(size.prompt and (size.nodes, size.jobs) == (2, 2) for size in on_two)
+    dropped = next(size for size in on_two if dict(size.faults).get("drop") == 2)
+    assert dict(dropped.faults) == {"drop": 2, "restart": 2, "away": 2}
+    taken = next(size for size in on_two if {"taken", "expire"} <= dict(size.faults).keys())
+    assert taken.specs == ((0,), (0, 1))
+
+
+def test_pairs_choose_the_faults_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--pairs", "--fault", "expire"])
+    assert "leave out --fault" in capsys.readouterr().err
 
 
 def test_what_is_broken_is_shown_with_the_way_there(capsys: pytest.CaptureFixture[str]) -> None:
