@@ -40,6 +40,8 @@ class Living:
             handle = os.pidfd_open(one.pid)
         except ProcessLookupError:
             return False
+        except OSError:  # no descriptor is left, or the kernel is too old: then /proc is asked each time
+            return procfs.alive(one)
         if not procfs.alive(one):
             os.close(handle)
             return False

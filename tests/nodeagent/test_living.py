@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -71,3 +72,17 @@ def test_no_handle_outlives_its_process_or_the_agent() -> None:
         assert _handles() == before
         assert living.among([one, other]) == [other], "met anew"
         living.close()
+
+
+def test_without_a_handle_proc_is_asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    living = Living()
+    with _child() as (first, one):
+        monkeypatch.setattr(os, "pidfd_open", none_left)
+        assert living.among([one]) == [one]
+        first.kill()
+        first.wait()
+        assert living.among([one]) == []
+    living.close()
