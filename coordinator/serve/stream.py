@@ -412,7 +412,7 @@ class SessionStream:
 
     def _listen(self, group: str) -> None:
         """Have places in the queue and switches told; that a ticket of the session has changed is told anyhow."""
-        if group not in self._unlisten:
+        if group not in self._unlisten and not self._ending.done():  # a request may outlive its stream
             self._unlisten[group] = self._services.bell.listen(group, self._wake.set)
 
     def _give_up(self, sequence: int) -> None:
@@ -436,6 +436,7 @@ class SessionStream:
     def _leave(self, workers: list[asyncio.Task[None]]) -> None:
         for worker in workers:
             worker.cancel()
+        self._ending.cancel()  # where it has not been set: its task was cancelled, or the greeting failed
         if self._about_to_read is not None:
             self._about_to_read.cancel()
         self._look_again([])
