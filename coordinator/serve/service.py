@@ -176,7 +176,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     def _live(self) -> Picture:
         """The picture, while it is current. Raises EngineBehind."""
-        self._engine.view.settle()  # who has had an answer is to see what came of it
+        self._engine.view.settle()  # what rests for the sake of an answer is no longer kept from who looks
         if not self._engine.picture.live:
             raise EngineBehind("This replica's view of etcd is not current.")
         return self._engine.picture
