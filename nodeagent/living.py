@@ -46,8 +46,12 @@ class Living:
             os.close(handle)
             return False
         # It was there before the handle was, and is there still: so the handle is its.
+        try:
+            self._ended.register(handle, select.EPOLLIN)
+        except OSError:  # a handle that nobody listens to would say for ever that it is alive
+            os.close(handle)
+            return True
         self._handles[one], self._processes[handle] = handle, one
-        self._ended.register(handle, select.EPOLLIN)
         return True
 
     def _forget(self, handle: int) -> None:

@@ -86,3 +86,27 @@ def test_without_a_handle_proc_is_asked_each_time(monkeypatch: pytest.MonkeyPatc
         first.wait()
         assert living.among([one]) == []
     living.close()
+
+
+def test_a_handle_that_cannot_be_listened_to_is_not_kept() -> None:
+    living = Living()
+    living._ended.close()
+    living._ended = _Full()  # type: ignore[assignment]
+    with _child() as (first, one):
+        before = _handles()
+        assert living.among([one]) == [one]
+        assert _handles() == before
+        first.kill()
+        first.wait()
+        assert living.among([one]) == []
+    living.close()
+
+
+class _Full:
+    """An epoll that can watch no more (its user's limit of watches is reached)."""
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        return []
+
+    def register(self, handle: int, events: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
