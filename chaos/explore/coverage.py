@@ -107,8 +107,7 @@ class Coverage:
             return asked()
         self.traced += 1
         answer = self._trace(asked)
-        known = sum(map(len, self._steps.values()))
-        if known > self._known:
+        if self.patience and (known := sum(map(len, self._steps.values()))) > self._known:
             self._known, self._last_new = known, self.traced
         return answer
 

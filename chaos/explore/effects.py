@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chaos.explore.device import life_of
 from chaos.explore.picture import EPOCH, GHOST, GROUP, SPEC, TICKET, TOKEN, Picture
 from chaos.explore.state import DirectiveState, Effect, Guards, TicketChange, TurnState
@@ -41,7 +43,7 @@ def effect_of(picture: Picture, view: GroupView, decision: Decision, written: Tr
     new_epoch = after is not None and (view.turn is None or after.epoch != EPOCH)
     stale = any(node.ack and node.ack.value.outcome is Outcome.STALE for node in view.nodes.values())
     return Effect(
-        guards=_guards(picture, decision, written),
+        guards=_guards(picture, places, decision, written),
         turn=_turn_state(picture, after) if after else None,
         new_epoch=new_epoch,
         overtakes=new_epoch and (stale or highest > EPOCH),
@@ -58,9 +60,9 @@ def effect_of(picture: Picture, view: GroupView, decision: Decision, written: Tr
     )
 
 
-def _guards(picture: Picture, decision: Decision, written: Transaction) -> Guards:
+def _guards(picture: Picture, places: Mapping[str, int], decision: Decision, written: Transaction) -> Guards:
     """What the production transaction compares. What cannot change in the model is left out."""
-    jobs, places = picture.jobs, {str(name): place for place, name in enumerate(picture.names)}
+    jobs = picture.jobs
     turn = spec = empty = False
     tickets: dict[int, int] = {}
     health: dict[int, int] = {}

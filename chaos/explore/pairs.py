@@ -32,6 +32,8 @@ HOLES = frozenset({frozenset({"force", "drop"}), frozenset({"pardon", "drop"})})
 def pairs(size: Size) -> Iterator[Size]:
     """For each two faults, and each fault twice, this size with both of them and with what they need to happen.
 
+    A fault that the other one of its pair needs is there for that alone, not once more.
+
     A new spec takes the first node out of the group; where there is only one, it is the same spec again. For a device
     that another group has it takes the last node in. A replica's death is in no pair: it adds no state.
     """

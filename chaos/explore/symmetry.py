@@ -118,17 +118,13 @@ class Symmetry:
 
     def _alone(self, state: State, job: int) -> tuple[object, ...]:
         """What is known of a job that has no ticket beside what is on the nodes and in hand."""
-        name, turn = self._job_names[job], state.turn
+        name = self._job_names[job]
         return (
             state.quarantined[job],
             state.sessions[job],
             state.lost[job],
             state.lost_by[job],
-            turn.holder == name,
-            turn.resident_job == name,
-            turn.incoming == name,
-            turn.pinned == name,
-            turn.unrestored_job == name,
+            *_roles(state.turn, name),
         )
 
     def _of_job(self, state: State, job: int) -> tuple[object, ...]:
@@ -342,8 +338,13 @@ def _effect(one: Effect, names: Names) -> Effect:
 
 
 def _roles(turn: TurnState, job: str) -> tuple[bool, ...]:
-    roles = (turn.holder, turn.resident_job, turn.incoming, turn.pinned, turn.unrestored_job)
-    return tuple(one == job for one in roles)
+    return (
+        turn.holder == job,
+        turn.resident_job == job,
+        turn.incoming == job,
+        turn.pinned == job,
+        turn.unrestored_job == job,
+    )
 
 
 def _node_roles(turn: TurnState, node: str) -> tuple[bool, ...]:

@@ -7,7 +7,6 @@ Every fault is in the set that ``python -m chaos.explore`` searches; here are a 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -20,6 +19,7 @@ from chaos.explore.size import Size
 from chaos.explore.state import Process, State, TicketState
 from chaos.explore.symmetry import Symmetry
 from chaos.explore.world import World
+from tests.chaos.explore.reached import as_it_is, reached
 
 
 @pytest.mark.parametrize("fault", ["cancel", "ends", "lapse", "pause", "restart", "slow", "taken", "unrestored"])
@@ -45,34 +45,20 @@ def test_two_replicas_without_faults() -> None:
 # ------------------------------------------------------------------------------------------------- what is left out
 
 
-def _reached(size: Size, form: Callable[[State], State] = lambda state: state) -> set[State]:
-    """Every state in this form, by a search of its own that keeps them all."""
-    world = World(size)
-    found = {form(world.start())}
-    todo = list(found)
-    while todo:
-        for following in world.next(todo.pop()):
-            after = form(following.state)
-            if after not in found:
-                found.add(after)
-                todo.append(after)
-    return found
-
-
 @pytest.mark.parametrize("size", [Size(), Size(nodes=1, faults=(("cancel", 1),))], ids=str)
 def test_of_states_that_differ_by_names_none_is_left_out(size: Size) -> None:
     from dataclasses import replace
 
-    every = _reached(replace(size, symmetry=False))
+    every = reached(World(replace(size, symmetry=False)), as_it_is)
     symmetry, canonical = Symmetry(size), Symmetry(size).canonical
     alike = {symmetry.fingerprint(canonical(state)) for state in every}
-    assert {symmetry.fingerprint(state) for state in _reached(size, canonical)} == alike
+    assert {symmetry.fingerprint(state) for state in reached(World(size))} == alike
     assert len(alike) < len(every)
 
 
 def test_states_that_can_be_told_apart_have_other_fingerprints() -> None:
     size = Size(nodes=1, faults=(("cancel", 1),))
-    every, symmetry = _reached(size), Symmetry(size)
+    every, symmetry = reached(World(size), as_it_is), Symmetry(size)
     assert len({symmetry.fingerprint(state) for state in every}) == len(every)
 
 

@@ -16,9 +16,9 @@ from chaos.explore.faults import Budget
 from chaos.explore.order import ByName, Order
 from chaos.explore.picture import Picture
 from chaos.explore.size import Size
-from chaos.explore.state import Effect, State
-from chaos.explore.symmetry import Symmetry
+from chaos.explore.state import Effect
 from chaos.explore.world import World
+from tests.chaos.explore.reached import reached
 
 SIZES = [
     Size(nodes=1, faults=(("cancel", 1),)),
@@ -78,7 +78,7 @@ def test_the_ways_that_are_left_out_have_no_other_answers(size: Size, monkeypatc
     budget = Budget(dict(size.faults))
     questions = [
         (state, request)
-        for state in _reached(size)
+        for state in reached(World(size))
         for request in (DECIDE, *(one for one, _, _ in clients.requests(state, budget)))
     ]
     answers = [_meaning(short.ask(state, request)) for state, request in questions]
@@ -91,7 +91,7 @@ def test_a_core_that_goes_by_the_names_of_jobs_is_asked_about_each_way(monkeypat
         return next((one for one in view.tickets.by_job.values() if one.name != beside), None)
 
     size = Size(jobs=3, nodes=1)
-    state = next(one for one in _reached(size) if all(one.tickets) and one.turn.phase == "IDLE")
+    state = next(one for one in reached(World(size)) if all(one.tickets) and one.turn.phase == "IDLE")
     assert len(_meaning(Core(size).decide(state))) == 1
     monkeypatch.setattr(coordinator.decide.idle, "head_of", by_name)
     assert len(_meaning(Core(size).decide(state))) == 3
@@ -108,16 +108,3 @@ def test_there_is_a_picture_for_each_way_and_the_first_has_the_names_as_they_are
 
 def _meaning(answers: tuple[Answered, ...]) -> set[tuple[Effect | None, frozenset[str]]]:
     return {(one.effect, frozenset(wait.kind.value for wait in one.waits)) for one in answers}
-
-
-def _reached(size: Size) -> set[State]:
-    world, canonical = World(size), Symmetry(size).canonical
-    found = {canonical(world.start())}
-    todo = list(found)
-    while todo:
-        for following in world.next(todo.pop()):
-            after = canonical(following.state)
-            if after not in found:
-                found.add(after)
-                todo.append(after)
-    return found

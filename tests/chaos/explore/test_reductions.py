@@ -8,7 +8,7 @@ what differs in the faults that are left.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from chaos.explore import agents, bridge, clients, symmetry
 from chaos.explore.bridge import DECIDE, Answered, Core
 from chaos.explore.etcd import holds, write
 from chaos.explore.faults import Budget
-from chaos.explore.invariants import Broken, check_state, check_write
+from chaos.explore.invariants import Broken, check_write
 from chaos.explore.part import Edges, Part
 from chaos.explore.rest import cycle
 from chaos.explore.search import explore
@@ -29,6 +29,7 @@ from chaos.explore.state import Effect, Pending, State, put
 from chaos.explore.symmetry import Symmetry
 from chaos.explore.world import Next, World
 from coordinator.decide import Decision
+from tests.chaos.explore.reached import as_it_is, reached
 
 TWO = Size(nodes=1, replicas=2)
 SIZES = [
@@ -61,26 +62,10 @@ class _Plain(World):
                 yield Next("dies", rest, inside=False)
 
 
-def _reached(world: World, form: Callable[[State], State] | None = None) -> set[State]:
-    """Every state, in its one form."""
-    canonical = form or Symmetry(world.size).canonical
-    found = {canonical(world.start())}
-    todo = list(found)
-    while todo:
-        state = todo.pop()
-        check_state(world, state)
-        for following in world.next(state):
-            after = canonical(following.state)
-            if after not in found:
-                found.add(after)
-                todo.append(after)
-    return found
-
-
 @pytest.mark.parametrize("size", SIZES, ids=Size.describe)
 def test_decisions_in_hand_that_would_be_made_anew_are_no_states_of_their_own(size: Size) -> None:
-    plain, world, symmetry = _reached(_Plain(size)), World(size), Symmetry(size)
-    short, seen = _reached(world), Seen(world.budget)
+    plain, world, symmetry = reached(_Plain(size)), World(size), Symmetry(size)
+    short, seen = reached(world), Seen(world.budget)
     for state in short:
         seen.add(symmetry.fingerprint(state), 0)
     for state in plain:
@@ -103,7 +88,7 @@ def _untaken(world: World, state: State) -> Iterator[State]:
 
 @pytest.mark.parametrize("size", SIZES, ids=Size.describe)
 def test_what_is_not_looked_into_was_found_with_as_many_faults_left(size: Size) -> None:
-    part, every = Part(size, 0, 1), _reached(World(size))
+    part, every = Part(size, 0, 1), reached(World(size))
     part.begin()
     looked = 1
     while new := _go_on(part):
@@ -124,7 +109,7 @@ def _go_on(part: Part) -> int:
 def test_what_is_answered_about_a_picture_holds_for_those_that_differ_by_names(size: Size) -> None:
     each, alike = Core(size), Core(size, symmetry=Symmetry(size))
     budget = Budget({})
-    for state in _reached(World(replace(size, symmetry=False)), lambda state: state):
+    for state in reached(World(replace(size, symmetry=False)), as_it_is):
         for request in [DECIDE, *(one for one, _, _ in clients.requests(state, budget))]:
             assert _meaning(each.ask(state, request)) == _meaning(alike.ask(state, request))
     assert alike.asked < each.asked
@@ -150,7 +135,7 @@ def test_the_plain_search_breaks_where_the_short_one_does(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(coordinator.decide.commands, "acquire", into_any_queue)
     with pytest.raises(Broken, match="invariant 6"):
-        _reached(_Plain(TWO))
+        reached(_Plain(TWO))
     result = explore(TWO)
     assert result.violation is not None and result.violation.what.startswith("invariant 6")
 
