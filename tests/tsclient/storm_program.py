@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """64 threads and 64 asyncio tasks of one process take turns; what came of it is the last line, in JSON.
 
-`storm_program.py TURNS`: each takes so many. Whatever is not an error of the library's own ends the program.
+`storm_program.py TURNS`: each takes so many, and more until a line on the standard input says that it is enough.
+Whatever is not an error of the library's own ends the program.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import tsclient
@@ -22,6 +25,7 @@ JOBS = 4  # of the threads, and as many of the tasks: those of one job queue in 
 
 def main() -> None:
     turns, outcomes, lock = int(sys.argv[1]), Counter[str](), threading.Lock()
+    enough = threading.Event()
     tsclient.connect(connect_timeout=60).close()  # what the library keeps for the next session is there from now on
     began = files()
 
@@ -29,8 +33,11 @@ def main() -> None:
         with lock:
             outcomes[what] += 1
 
+    def numbers() -> Iterator[int]:
+        return itertools.takewhile(lambda number: number < turns or not enough.is_set(), itertools.count())
+
     def thread(client: tsclient.Client, number: int) -> None:
-        for _ in range(turns):
+        for _ in numbers():
             try:
                 with client.accelerators("demo", timeout=300, job=f"thread-{number % JOBS}") as turn:
                     turn.check()
@@ -40,7 +47,7 @@ def main() -> None:
                 note("turn")
 
     async def task(client: tsclient.aio.Client, number: int) -> None:
-        for _ in range(turns):
+        for _ in numbers():
             try:
                 async with client.accelerators("demo", timeout=300, job=f"task-{number % JOBS}") as turn:
                     turn.check()
@@ -58,6 +65,7 @@ def main() -> None:
 
     with tsclient.connect(connect_timeout=60) as client:
         print("ready", flush=True)
+        threading.Thread(target=lambda: (sys.stdin.readline(), enough.set()), daemon=True).start()
         threads = [threading.Thread(target=thread, args=(client, number)) for number in range(WORKERS)]
         for each in threads:
             each.start()

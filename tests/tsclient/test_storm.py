@@ -28,10 +28,10 @@ def test_a_storm_leaves_neither_ghosts_nor_leaks(tmp_path: Path) -> None:
         program = f"import runpy, sys\nsys.argv = ['', '{TURNS}']\nrunpy.run_path('{PROGRAM}', run_name='__main__')"
         with child(program, world.endpoints, TIMESLICE_TTL="30", TIMESLICE_JOB_ID="") as process:
             assert process.line() == "ready"
-            calm, rounds = threading.Event(), [0]
+            calm, once = threading.Event(), threading.Event()
 
             def harm() -> None:
-                """Each process of the service once, and again until the program is done."""
+                """Each process of the service, again and again until the program is done."""
                 while True:
                     for replica in ("replica0", "replica1"):
                         if calm.wait(1.0):
@@ -43,20 +43,21 @@ def test_a_storm_leaves_neither_ghosts_nor_leaks(tmp_path: Path) -> None:
                             return
                         world.stop(member)
                         world.restart(member)
-                    rounds[0] += 1
+                    once.set()
 
             storm = threading.Thread(target=harm)
             storm.start()
             try:
+                assert once.wait(200 * ROUNDS)  # however fast turns are taken: some are in each kind of harm
+                process.enter()
                 said = json.loads(process.line())
             finally:
                 calm.set()
                 storm.join()
             (helper,) = helpers_of(process.process.pid)
-            assert rounds[0] > 0
             assert set(said["outcomes"]) <= DOCUMENTED, said
-            assert sum(said["outcomes"].values()) == 128 * TURNS
-            assert said["outcomes"]["turn"] > 64 * TURNS
+            assert (taken := sum(said["outcomes"].values())) >= 128 * TURNS
+            assert said["outcomes"]["turn"] > taken / 2
             assert said["ended"] == said["began"]
             with world.coordinator() as stub:
                 until(lambda: not stub.GetGroup(coordinator_pb2.GetGroupRequest(name="demo"), timeout=30).queue)
