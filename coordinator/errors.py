@@ -86,6 +86,11 @@ KINDS: Mapping[str, Kind] = {
         "State of jobs would be left behind.",
         "End those jobs first (`timeslice get jobs`), or pass --force to give up their state.",
     ),
+    "NODE_DROPPED": Kind(
+        _S.FAILED_PRECONDITION,
+        "A node that its group went on without may still have the job on its devices.",
+        "Start the node's agent: it clears the devices first of all. If the machine is gone for good, pass --force.",
+    ),
     # sessions
     "SESSION_EXPIRED": Kind(
         _S.NOT_FOUND, "The session's lease has ended: its tickets are gone.", "Open a new session and acquire again."

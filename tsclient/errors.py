@@ -4,8 +4,8 @@
     TimesliceError
     ├── InvalidRequest      BadName BadRequest NodeTwice DeviceTwice TooLarge Unsupported
     ├── NotFound            NoSuchGroup NoSuchJob NoSuchNode NoSuchDevice NoSuchOperation
-    ├── NotNow              AlreadyQueued JobQuarantined JobPinned GroupDeleting DeviceClaimed JobsParked GroupInCharge
-    │                       SwitchFailed AcquireCancelled
+    ├── NotNow              AlreadyQueued JobQuarantined JobPinned GroupDeleting DeviceClaimed JobsParked NodeDropped
+    │                       GroupInCharge SwitchFailed AcquireCancelled
     ├── LockLost            Evicted TurnLost
     ├── NotHolder           StaleToken
     ├── SessionEnded        SessionExpired BadSecret SessionTaken
@@ -202,6 +202,15 @@ class JobsParked(NotNow):
 
     reason = "JOBS_PARKED"
     next_step = "End those jobs first (`timeslice get jobs`), or pass --force to give up their state."
+
+
+class NodeDropped(NotNow):
+    """A node that its group went on without may still have the job on its devices."""
+
+    reason = "NODE_DROPPED"
+    next_step = (
+        "Start the node's agent: it clears the devices first of all. If the machine is gone for good, pass --force."
+    )
 
 
 class GroupInCharge(NotNow):
@@ -425,8 +434,8 @@ class RecordTooNew(RecordUnusable):
 _CLASSES: tuple[type[TimesliceError], ...] = (
     BadName, BadRequest, NodeTwice, DeviceTwice, TooLarge, Unsupported,
     NoSuchGroup, NoSuchJob, NoSuchNode, NoSuchDevice, NoSuchOperation,
-    DeviceClaimed, GroupDeleting, JobsParked, AlreadyQueued, JobQuarantined, JobPinned, GroupInCharge, SwitchFailed,
-    AcquireCancelled, StaleToken, NotHolder, Evicted, TurnLost,
+    DeviceClaimed, GroupDeleting, JobsParked, NodeDropped, AlreadyQueued, JobQuarantined, JobPinned, GroupInCharge,
+    SwitchFailed, AcquireCancelled, StaleToken, NotHolder, Evicted, TurnLost,
     SessionExpired, BadSecret, SessionTaken, Unauthenticated,
     StoreUnavailable, ReplicaLeaving, ReplicaBehind, DeadlineExceeded, Conflict, InternalError,
     RecordMalformed, RecordTooNew,

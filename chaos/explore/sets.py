@@ -35,7 +35,7 @@ SETS: tuple[Size, ...] = (
     Size(nodes=1, faults=(("stuck", 1), ("expire", 1))),
     Size(nodes=1, faults=(("ends", 1), ("resist", 1))),
     Size(nodes=1, faults=(("erase", 1), ("slow", 1))),
-    Size(faults=(("restart", 1), ("away", 1), ("drop", 1)), prompt=True),
+    Size(faults=(("restart", 1), ("away", 1), ("drop", 1), ("pardon", 1)), prompt=True),
     Size(jobs=1, faults=(("restart", 1), ("away", 1), ("drop", 1), ("refuse", 1)), prompt=True),
     Size(jobs=1, faults=(("restart", 1), ("away", 1), ("drop", 1), ("fatal", 1), ("wipe", 1)), prompt=True),
     Size(jobs=1, faults=(("slow", 1), ("refuse", 1)), prompt=True),

@@ -15,7 +15,8 @@ _COMMANDS, _NUMBERS, _QUEUE = (
     "coordinator/decide/numbers.py",
     "coordinator/decide/queue.py",
 )
-_DROP, _CORE = "coordinator/decide/drop.py", "coordinator/decide/core.py"
+_DROP, _RESTORES = "coordinator/decide/drop.py", "coordinator/decide/restores.py"
+_CORE = "coordinator/decide/core.py"
 _TESTS = "tests/coordinator/decide"
 
 
@@ -285,6 +286,49 @@ DECISIONS: tuple[Mutant, ...] = (
         ),
         _breaks(2, search="--prompt --fault lapse --fault drop --fault refuse"),
         behind="A node that obeys as it comes back has cleared its device: only one that refuses shows it.",
+    ),
+    Mutant(
+        "sound-beside-the-dropped",
+        "A job is declared sound while a node that was dropped with a process of it is not back.",
+        (
+            Edit(
+                _COMMANDS,
+                "unquarantine",
+                "if view.turn is not None and not force and",
+                "if view.turn is not None and force and",
+            ),
+        ),
+        _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
+    ),
+    Mutant(
+        "sound-once-cleared",
+        "A job is declared sound once the node that was dropped with a process of it is cleared, before it is back.",
+        (
+            Edit(
+                _DROP,
+                "left_behind",
+                "sorted(view.nodes.keys() - set(turn.nodes))",
+                "uncleared(view, turn)",
+            ),
+        ),
+        _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
+        behind="The group takes such a node back at once: only who acquires before that, and is still on, shows it.",
+    ),
+    Mutant(
+        "exonerated-beside-the-dropped",
+        "A job is sound again because its device was at fault, while a node that was dropped with a process of it is "
+        "not back.",
+        (
+            Edit(
+                _RESTORES,
+                "exonerated",
+                "{} if left_behind(view, turn, doubted.job) else ",
+                "",
+            ),
+        ),
+        Pytest(
+            f"{_TESTS}/test_restores.py::test_rule_25_and_23_nor_is_a_job_sound_that_has_processes_on_a_dropped_node"
+        ),
     ),
     Mutant(
         "forgotten-uncleared",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.decide.core import then_decide
 from coordinator.decide.decision import Create, Decision, Refuse, Remove
+from coordinator.decide.drop import left_behind
 from coordinator.decide.held import lost_turn
 from coordinator.decide.numbers import next_token
 from coordinator.decide.queue import pinned_for_several
@@ -149,12 +150,19 @@ def evict(view: GroupView, job: str) -> Decision | Nothing:
     raise Refusal("CONFLICT", f"A switch of group {view.name} is under way: evict {job} when it has ended.")
 
 
-def unquarantine(view: GroupView, job: str) -> Decision | Nothing:
+def unquarantine(view: GroupView, job: str, *, force: bool = False) -> Decision | Nothing:
+    """Declare a job sound. Not while a dropped node may still have it on its devices, unless an operator insists."""
     kept = view.jobs.get(job)
     if kept is None:
         raise Refusal("NO_SUCH_JOB", f"Group {view.name} has no record of a job {job}.")
     if kept.value.health is Health.OK:
         return Nothing("It is sound already.")
+    if view.turn is not None and not force and (nodes := left_behind(view, view.turn.value, job)):
+        raise Refusal(
+            "NODE_DROPPED",
+            f"{', '.join(nodes)} was dropped while job {job} had processes there, and is not back yet.",
+            {"group": view.name, "job": job, "nodes": ", ".join(nodes)},
+        )
     return Decision(f"{job} is declared sound.", health={job: replace(kept.value, health=Health.OK, why="")})
 
 

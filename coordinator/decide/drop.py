@@ -84,6 +84,15 @@ def uncleared(view: GroupView, turn: Turn, *, at_it: bool = False) -> tuple[str,
     return tuple(node for node in left if not at_it or (view.node(node).agent and not _has_obeyed(view, node)))
 
 
+def left_behind(view: GroupView, turn: Turn, job: str) -> tuple[str, ...]:
+    """The nodes that were dropped and are not back where this job has processes on record.
+
+    For all that is known they are on there; or the node is cleared and about to be back, and they are off, beside those
+    on the other nodes that are on. So nobody but an operator who insists may call the job sound.
+    """
+    return tuple(node for node in sorted(view.nodes.keys() - set(turn.nodes)) if job in view.parked_on((node,)))
+
+
 def _drop(view: GroupView, turn: Turn, node: str) -> Decision:
     why = f"The agent of {node} stays away: the group goes on without it."
     bad = f"{node}, where it has processes, was dropped: its agent was away"

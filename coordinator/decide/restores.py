@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from coordinator.decide.drop import left_behind
 from coordinator.decide.view import GroupView
 from ledger.records import Ack, Health, Job, Turn, Unrestored
 
@@ -22,9 +23,12 @@ def still_doubted(turn: Turn, acks: Mapping[str, Ack]) -> Unrestored | None:
 
 
 def exonerated(view: GroupView, turn: Turn) -> Mapping[str, Job]:
-    """The record of the job that was blamed before, if it is quarantined for that and for nothing else."""
+    """The record of the job that was blamed before, if it is quarantined for that and for nothing else.
+
+    Who is quarantined keeps the reason when a node is dropped: a dropped one where it has processes counts as another.
+    """
     doubted = turn.unrestored
     kept = view.jobs.get(doubted.job) if doubted else None
     if doubted is None or kept is None or view.quarantined(doubted.job) != doubted.why:
         return {}
-    return {doubted.job: replace(kept.value, health=Health.OK, why="")}
+    return {} if left_behind(view, turn, doubted.job) else {doubted.job: replace(kept.value, health=Health.OK, why="")}

@@ -151,7 +151,9 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     async def Unquarantine(self, request: pb.UnquarantineRequest, context: Context) -> pb.UnquarantineResponse:  # noqa: N802
         check_name("job", request.job)
-        await self._administer(request.group, lambda view: commands.unquarantine(view, request.job))
+        await self._administer(
+            request.group, lambda view: commands.unquarantine(view, request.job, force=request.force)
+        )
         return pb.UnquarantineResponse()
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:  # noqa: N802

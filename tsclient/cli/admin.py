@@ -43,11 +43,15 @@ def register(commands: Subparsers) -> None:
 
     unquarantine = add_command(
         commands, "unquarantine", _unquarantine, summary="declare a quarantined job sound again",
-        text="Declare a quarantined job sound again: it may acquire anew. Nothing else changes.",
-        examples="timeslice unquarantine trainers job-7",
+        text="""\
+            Declare a quarantined job sound again: it may acquire anew. Nothing else changes. Refused while a node
+            that its group went on without may still have the job on its devices: start its agent, which clears
+            them, or insist.""",
+        examples="timeslice unquarantine trainers job-7\ntimeslice unquarantine trainers job-7 --force",
     )  # fmt: skip
     unquarantine.add_argument("group", metavar="GROUP")
     unquarantine.add_argument("job", metavar="JOB")
+    unquarantine.add_argument("--force", action="store_true", help="the machine with its processes is gone for good")
 
     drain = add_command(
         commands, "drain-node", _drain, summary="bring no more jobs on to a node",
@@ -93,7 +97,7 @@ def _unquarantine(args: argparse.Namespace) -> None:
     from timeslice_proto.v1 import coordinator_pb2
     from tsclient.cli.calls import call
 
-    request = coordinator_pb2.UnquarantineRequest(group=args.group, job=args.job)
+    request = coordinator_pb2.UnquarantineRequest(group=args.group, job=args.job, force=args.force)
     call(args, lambda stub, left: stub.Unquarantine(request, timeout=left))
     print(f"Job {args.job} may acquire in {args.group} again.")
 

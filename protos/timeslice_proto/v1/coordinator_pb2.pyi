@@ -1139,15 +1139,19 @@ class UnquarantineRequest(google.protobuf.message.Message):
 
     GROUP_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
     group: builtins.str
     job: builtins.str
+    force: builtins.bool
+    """the machine is gone for good: of what was on it nothing can touch anything any more"""
     def __init__(
         self,
         *,
         group: builtins.str = ...,
         job: builtins.str = ...,
+        force: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group", b"group", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["force", b"force", "group", b"group", "job", b"job"]) -> None: ...
 
 global___UnquarantineRequest = UnquarantineRequest
 

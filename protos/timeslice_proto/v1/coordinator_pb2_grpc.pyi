@@ -137,7 +137,9 @@ class CoordinatorStub:
         timeslice_proto.v1.coordinator_pb2.UnquarantineRequest,
         timeslice_proto.v1.coordinator_pb2.UnquarantineResponse,
     ]
-    """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew."""
+    """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
+    while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+    """
 
     DrainNode: grpc.UnaryUnaryMultiCallable[
         timeslice_proto.v1.coordinator_pb2.DrainNodeRequest,
@@ -261,7 +263,9 @@ class CoordinatorAsyncStub:
         timeslice_proto.v1.coordinator_pb2.UnquarantineRequest,
         timeslice_proto.v1.coordinator_pb2.UnquarantineResponse,
     ]
-    """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew."""
+    """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
+    while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+    """
 
     DrainNode: grpc.aio.UnaryUnaryMultiCallable[
         timeslice_proto.v1.coordinator_pb2.DrainNodeRequest,
@@ -421,7 +425,9 @@ class CoordinatorServicer(metaclass=abc.ABCMeta):
         request: timeslice_proto.v1.coordinator_pb2.UnquarantineRequest,
         context: _ServicerContext,
     ) -> typing.Union[timeslice_proto.v1.coordinator_pb2.UnquarantineResponse, collections.abc.Awaitable[timeslice_proto.v1.coordinator_pb2.UnquarantineResponse]]:
-        """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew."""
+        """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
+        while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+        """
 
     @abc.abstractmethod
     def DrainNode(

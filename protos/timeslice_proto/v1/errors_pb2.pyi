@@ -59,6 +59,8 @@ class Error(google.protobuf.message.Message):
         GROUP_DELETING: Error._Reason.ValueType  # 16
         JOBS_PARKED: Error._Reason.ValueType  # 17
         """state of jobs would be left behind"""
+        NODE_DROPPED: Error._Reason.ValueType  # 18
+        """a node that its group went on without may still have the job on its devices"""
         SESSION_EXPIRED: Error._Reason.ValueType  # 20
         """sessions
         its lease has ended: its tickets are gone
@@ -130,6 +132,8 @@ class Error(google.protobuf.message.Message):
     GROUP_DELETING: Error.Reason.ValueType  # 16
     JOBS_PARKED: Error.Reason.ValueType  # 17
     """state of jobs would be left behind"""
+    NODE_DROPPED: Error.Reason.ValueType  # 18
+    """a node that its group went on without may still have the job on its devices"""
     SESSION_EXPIRED: Error.Reason.ValueType  # 20
     """sessions
     its lease has ended: its tickets are gone

@@ -236,6 +236,21 @@ def test_unquarantine() -> None:
     assert refused(lambda: commands.unquarantine(group(), "a")) == "NO_SUCH_JOB"
 
 
+@pytest.mark.parametrize("away", [("n2",), ()], ids=["its agent is away", "its agent is about to clear it"])
+def test_rule_23_nobody_who_has_processes_on_a_dropped_node_is_declared_sound_until_it_is_back(
+    away: tuple[str, ...],
+) -> None:
+    dropped = group(resident=on("b"), quarantined=("a", "c"), recorded=("a",), away=away, nodes=("n1",))
+    with pytest.raises(Refusal, match="n2 was dropped while job a had processes there") as refusal:
+        commands.unquarantine(dropped, "a")
+    assert refusal.value.reason == "NODE_DROPPED" and refusal.value.metadata["nodes"] == "n2"
+    assert done(commands.unquarantine(dropped, "c")).health["c"].health is Health.OK, "c has none there"
+    insists = done(commands.unquarantine(dropped, "a", force=True))
+    assert insists.health["a"].health is Health.OK
+    back = group(resident=on("b"), quarantined=("a",), recorded=("a",), away=away)
+    assert done(commands.unquarantine(back, "a")).health["a"].health is Health.OK, "a switch will show who is on"
+
+
 # ------------------------------------------------------------------------------------------------ the spec
 
 

@@ -76,6 +76,11 @@ def test_rule_25_a_quarantine_for_another_reason_stays() -> None:
     assert decision(with_record(view, "a", other)).health == {}
 
 
+def test_rule_25_and_23_nor_is_a_job_sound_that_has_processes_on_a_dropped_node() -> None:
+    assert second("b", nodes=("n1",)).health == {"a": Job()}
+    assert second("b", nodes=("n1",), recorded=("a",)).health == {}
+
+
 @pytest.mark.parametrize("restored", [True, False])
 def test_rule_25_a_restore_that_succeeds_there_ends_the_doubt(*, restored: bool) -> None:
     doubted = Unrestored("n1", "a", "said")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 
 from coordinator.serve import look
@@ -20,8 +21,8 @@ from ledger.records import (
     TicketState,
     Turn,
 )
-from tests.coordinator.serve.world import World, idle_and_known, put_request, state_of, until_seen
-from timeslice_proto.v1 import records_pb2
+from tests.coordinator.serve.world import World, idle_and_known, put_request, reason_of, state_of, until_seen
+from timeslice_proto.v1 import coordinator_pb2, records_pb2
 
 AWAY = 0.5
 """Seconds after which a node is dropped here."""
@@ -54,6 +55,10 @@ async def test_rule_23_a_node_that_stays_away_is_dropped_and_is_cleared_before_i
     health = await etcd.get(world.keys.job("g", "x"))
     assert health is not None and decode(Job, health.value).health is Health.QUARANTINED
     assert state_of(replica, "b") is TicketState.GRANTED
+    stub = await world.stub(replica)
+    with pytest.raises(grpc.aio.AioRpcError, match="n1 was dropped while job x had processes there") as refusal:
+        await stub.Unquarantine(coordinator_pb2.UnquarantineRequest(group="g", job="x"))
+    assert reason_of(refusal.value) == "NODE_DROPPED"
 
     back = await world.agent("n1", ("d1",))
     await client.give_back(1, "b", granted.grants[0].token)
@@ -64,6 +69,9 @@ async def test_rule_23_a_node_that_stays_away_is_dropped_and_is_cleared_before_i
     kept = replica.engine.picture.turn("g")
     assert kept is not None and kept.value.resident is not None
     assert kept.value.resident.kind is ResidentKind.NOBODY, "a switch has shown who is on"
+    await stub.Unquarantine(coordinator_pb2.UnquarantineRequest(group="g", job="x"))
+    health = await etcd.get(world.keys.job("g", "x"))
+    assert health is not None and decode(Job, health.value).health is Health.OK
 
 
 async def test_rule_23_a_dropped_node_that_is_not_wanted_any_more_keeps_its_device_until_it_is_cleared(
