@@ -301,6 +301,23 @@ DECISIONS: tuple[Mutant, ...] = (
         _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
     ),
     Mutant(
+        "sound-beside-a-drop",
+        "That a job is sound is written without the turn: a drop that takes the job for quarantined is written, too.",
+        (
+            Edit(
+                _COMMANDS,
+                "unquarantine",
+                "same = view.turn.value if view.turn is not None else None",
+                "same = None",
+            ),
+        ),
+        _breaks(
+            8,
+            search="--prompt --replicas 2 --fault restart --fault away --fault drop --fault pardon --fault unfit",
+        ),
+        behind="It takes two replicas, and a job that is quarantined before the drop.",
+    ),
+    Mutant(
         "sound-once-cleared",
         "A job is declared sound once the node that was dropped with a process of it is cleared, before it is back.",
         (

@@ -69,8 +69,7 @@ def transaction(keys: Keys, view: GroupView, decision: Decision) -> Transaction:
 def _turn(keys: Keys, view: GroupView, decision: Decision, compares: list[Compare], ops: list[Op]) -> None:
     key = keys.turn(view.name)
     only_new = bool(decision.tickets) and all(isinstance(change, Create) for change in decision.tickets)
-    only_health = bool(decision.health) and not decision.tickets
-    if decision.turn is None and (only_new or only_health):
+    if decision.turn is None and only_new:
         return
     compares.append(modified_at(key, view.turn.mod) if view.turn else absent(key))
     if decision.turn is not None:

@@ -163,7 +163,9 @@ def unquarantine(view: GroupView, job: str, *, force: bool = False) -> Decision 
             f"{', '.join(nodes)} was dropped while job {job} had processes there, and is not back yet.",
             {"group": view.name, "job": job, "nodes": ", ".join(nodes)},
         )
-    return Decision(f"{job} is declared sound.", health={job: replace(kept.value, health=Health.OK, why="")})
+    # The turn is written as it is: whoever drops a node now, and takes the job for quarantined, decides anew.
+    same = view.turn.value if view.turn is not None else None
+    return Decision(f"{job} is declared sound.", same, health={job: replace(kept.value, health=Health.OK, why="")})
 
 
 def _yielded(turn: Turn, ticket: Kept[Ticket]) -> Decision:

@@ -75,7 +75,8 @@ TicketChange = Grant | Refuse | Remove | Create
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One transaction. It is always guarded by the turn's mod revision and by each touched ticket's create revision.
+    """One transaction, guarded by each touched ticket's create revision, and by the turn's mod revision but where all
+    that it does is to make tickets that wait.
 
     Attributes:
         why: one sentence: what is decided, and why.

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, decide
-from coordinator.decide.commands import Nothing, acquire, cancel, give_back
+from coordinator.decide.commands import Nothing, acquire, cancel, give_back, unquarantine
 from coordinator.picture import Picture
 from ledger.codec import decode, encode
 from ledger.etcd import EtcdClient
@@ -136,6 +136,23 @@ async def test_rule_33_a_grant_with_the_ticket_needs_the_queue_empty(store: Stor
     assert decision.turn is not None
     await meddle(store)  # type: ignore[misc]
     assert await store.apply(view, decision) is (meddle is leave_alone)
+
+
+@pytest.mark.parametrize("meddle", [write_turn, quarantine, leave_alone])
+async def test_rule_23_that_a_job_is_sound_compares_the_turn_and_its_record_and_writes_both(
+    store: Store, meddle: Meddle
+) -> None:
+    await quarantine(store)
+    view = await store.view()
+    decision = unquarantine(view, "b")
+    await meddle(store)  # type: ignore[misc]
+    done = await store.apply(view, decision)
+    assert done is (meddle is leave_alone)
+    now = await store.view()
+    assert view.turn is not None and now.turn is not None
+    if done:
+        assert now.turn.value == view.turn.value and now.turn.mod > view.turn.mod
+        assert now.quarantined("b") is None
 
 
 @pytest.mark.parametrize("meddle", [write_turn, lambda store: store.again("a"), leave_alone])

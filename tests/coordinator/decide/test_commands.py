@@ -231,8 +231,10 @@ def test_rule_27_evict_in_mid_switch_waits_for_its_end() -> None:
 
 
 def test_unquarantine() -> None:
-    found = done(commands.unquarantine(group(quarantined=("a",)), "a"))
+    view = group(quarantined=("a",))
+    found = done(commands.unquarantine(view, "a"))
     assert found.health["a"].health is Health.OK
+    assert view.turn is not None and found.turn == view.turn.value
     assert refused(lambda: commands.unquarantine(group(), "a")) == "NO_SUCH_JOB"
 
 
