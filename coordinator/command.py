@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from coordinator import garbage
 from coordinator.apply.errors import EngineError
 from coordinator.serve import tracing
 from coordinator.serve.compaction import KEEP_LEAST
@@ -109,7 +110,8 @@ async def serve(settings: Settings) -> None:
         loop.add_signal_handler(number, told.set)
     async with CoordinatorServer(settings) as replica:
         print(f"coordinator {settings.replica_id} serves on {replica.address}", flush=True)
-        await told.wait()
+        with garbage.old_put_aside(replica.registry.sessions):
+            await told.wait()
 
 
 def settings_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Settings:

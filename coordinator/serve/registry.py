@@ -32,6 +32,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.leaving = False
+        self._left = 0
         self._streams: dict[str, Served] = {}
         self._all: set[Served] = set()
         self._writes: set[asyncio.Task[Any]] = set()
@@ -53,8 +54,13 @@ class Registry:
 
     def leave(self, served: Served, session: str = "") -> None:
         self._all.discard(served)
+        self._left += bool(session)
         if session and self._streams.get(session) is served:
             del self._streams[session]
+
+    def sessions(self) -> tuple[int, int]:
+        """How many have a stream here, and how many streams have ended."""
+        return len(self._streams), self._left
 
     def spawn(self, write: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
         """Begin a write that goes on although its caller may leave. `drain` waits for it; its failure is logged."""

@@ -22,6 +22,7 @@ from coordinator.apply.engine import Engine
 from coordinator.serve.compaction import KEEP_LEAST, Compactor
 from coordinator.serve.interceptor import CallInterceptor
 from coordinator.serve.registration import Registration
+from coordinator.serve.registry import Registry
 from coordinator.serve.security import ServerTls, Tokens
 from coordinator.serve.service import CoordinatorService
 from coordinator.serve.services import Services
@@ -96,6 +97,7 @@ class CoordinatorServer:
     Attributes:
         address: `host:port` that it listens on.
         engine: its engine.
+        registry: what it serves.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -105,6 +107,7 @@ class CoordinatorServer:
         self._running = contextlib.AsyncExitStack()
         self.address = ""
         self.engine: Engine
+        self.registry: Registry
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -134,6 +137,7 @@ class CoordinatorServer:
             running.push_async_callback(self.engine.close)
             services = Services.of(self.engine)
             running.callback(services.bell.close)
+            self.registry = services.registry
             server = self._listen(services)
             address = settings.advertise or self.address
             replica = Replica(address=address, release=release(), record_version=VERSION)
