@@ -113,10 +113,12 @@ async def test_an_expired_token_is_renewed(etcd_cluster, connect) -> None:
             await asyncio.sleep(4)
             proxy.cut()
             await client.put(b"a", b"2")
-            assert client.requests == {"authenticate": 2, "put": 3}
+            logins = client.requests["authenticate"]  # more than two where a second has passed in between
+            assert logins >= 2
+            assert client.requests == {"authenticate": logins, "put": logins + 1}, "each refusal costs one of both"
             assert await next_value(watch) == b"2"
             assert (await through.beat(lease.lease_id)).ttl == 60
-            assert through.requests["authenticate"] == 2
+            assert through.requests["authenticate"] >= 2
 
 
 async def test_a_token_of_an_older_store_of_users_is_renewed(etcd_cluster, connect, tmp_path: Path) -> None:
