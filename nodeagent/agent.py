@@ -86,7 +86,7 @@ class NodeAgent:
     ) -> None:
         self.config, self.devices, self.backend = config, devices, backend
         self.workers: dict[str, Worker] = {}
-        self.picture = Picture(keys, config.node)
+        self.picture = Picture(keys, config.node, backend.living.among)
         self._journal = journal
         self._store = NodeStore(client, keys, config.node)
         self._view = LedgerView(client, keys.node(config.node), self._take)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ledger says of this node, group by group, kept current change by change. No input or output but /proc.
+"""What the ledger says of this node, group by group, kept current change by change. No input or output.
 
 What one group is asked for costs the same however many others the node has.
 """
@@ -7,7 +7,7 @@ What one group is asked for costs the same however many others the node has.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ledger.errors import LedgerError
@@ -16,7 +16,7 @@ from ledger.kept import Kept
 from ledger.keys import Keys, Kind
 from ledger.records import Ack, Agent, Directive, Process, Processes
 from ledger.view import Change
-from nodeagent import plan, procfs
+from nodeagent import plan
 from nodeagent.backends.base import Known
 
 
@@ -61,10 +61,14 @@ class Picture:
 
     Attributes:
         owners: for each device that a group has, that group: by its claim, or by a directive that names it.
+
+    Args:
+        among: those of some processes that are alive.
     """
 
-    def __init__(self, keys: Keys, node: str) -> None:
+    def __init__(self, keys: Keys, node: str, among: Callable[[Iterable[Process]], Iterable[Process]]) -> None:
         self.owners: Mapping[str, str] = {}
+        self._among = among
         self._index, self._node = Index(keys), node
         self._devices: Mapping[str, tuple[str, ...]] = {}
         self._registered: dict[str, Mapping[str, tuple[Process, ...]]] = {}
@@ -130,7 +134,7 @@ class Picture:
 
     def parked(self) -> int:
         """Host bytes of the parked processes of all groups."""
-        return plan.parked_bytes(self.recorded().values(), procfs.alive)
+        return plan.parked_bytes(self.recorded().values(), self._among)
 
     def registration(self) -> Kept[Agent] | None:
         """Of the node's agent."""

@@ -227,14 +227,19 @@ def evidence(scene: Scene, took_ms: Mapping[Process, int]) -> tuple[Evidence, ..
     )
 
 
-def parked_bytes(all_records: Iterable[Processes], alive: Callable[[Process], bool]) -> int:
-    """Host memory that parked processes have. One that has ended has none, though its record stays (rule 9)."""
-    return sum(
-        one.bytes
+def parked_bytes(all_records: Iterable[Processes], among: Callable[[Iterable[Process]], Iterable[Process]]) -> int:
+    """Host memory that parked processes have. One that has ended has none, though its record stays (rule 9).
+
+    Args:
+        among: those of some processes that are alive.
+    """
+    parked = {
+        one.process: one.bytes
         for records in all_records
         for _, one in _all(records)
-        if one.state is ProcessState.PARKED and one.process and alive(one.process)
-    )
+        if one.state is ProcessState.PARKED and one.process
+    }
+    return sum(parked[one] for one in among(parked))
 
 
 def _of_lost_session(scene: Scene, process: Process, job: str) -> bool:

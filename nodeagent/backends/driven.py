@@ -36,6 +36,7 @@ class DrivenBackend:
 
     Attributes:
         unready: why this node cannot do it, as `examine` found; empty when it can. Then every look fails with it.
+        living: says which processes are still there.
     """
 
     parked_means_stopped = True
@@ -47,7 +48,7 @@ class DrivenBackend:
         self._pool, self._machine = pool, machine or Machine()
         self._devices: Sequence[Device] = ()
         self._looks = Looks(self._see)
-        self._living = Living()
+        self.living = Living()
 
     async def examine(self, *, within: float) -> None:
         """Have the driver tested; `unready` has the result."""
@@ -75,7 +76,7 @@ class DrivenBackend:
             missing = set(devices) - set(everything)
             if missing:
                 raise DriverError("use", 0, f"there is no device {', '.join(sorted(missing))} on this node")
-            known_here = {one.pid: one for ones in known.values() for one in self._living.among(ones)}
+            known_here = {one.pid: one for ones in known.values() for one in self.living.among(ones)}
             seen = await self._look(everything, devices, known_here, within)
             return self._sort_out(group, devices, known, known_here, seen)
 
@@ -168,7 +169,7 @@ class DrivenBackend:
     async def close(self) -> None:
         await self._looks.close()
         await self._pool.close()
-        self._living.close()
+        self.living.close()
 
     async def _ask(self, call: str, pid: int, *, within: float, **arguments: Any) -> Any:
         """A call that changes nothing: one whose helper dies is made once more, by another."""
