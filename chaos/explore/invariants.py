@@ -60,7 +60,8 @@ def _check_held(world: World, state: State, granted: list[int]) -> None:
             if process is None:
                 continue
             if not in_force(turn, place):
-                left = place not in world.size.generations[turn.generation] and process.state == "PARKED"
+                left = "force" in dict(world.size.faults) and process.state == "PARKED"
+                left = left and place not in world.size.generations[turn.generation]
                 if job == holder and not left:  # what an operator left behind is the operator's
                     raise Broken(8, f"{turn.holder} holds the turn and has a process on {name}, which was dropped")
                 continue

@@ -18,7 +18,17 @@ from chaos.explore.device import client_process, processes_of
 from chaos.explore.memo import Memo
 from chaos.explore.order import ByName, Name, Order
 from chaos.explore.size import Size
-from chaos.explore.state import NO_TURN, PARDONED, QUARANTINED, Answer, NodeState, State, TicketState, TurnState
+from chaos.explore.state import (
+    NO_TURN,
+    PARDONED,
+    QUARANTINED,
+    Answer,
+    NodeState,
+    State,
+    TicketState,
+    TurnState,
+    in_force,
+)
 from coordinator.decide import GroupView, Wait
 from coordinator.decide import NodeState as Node
 from coordinator.decide.core import decide
@@ -142,6 +152,7 @@ class Picture:
             nodes={
                 name: self._once(self._node, node, place)
                 for place, (name, node) in enumerate(zip(self.names, state.nodes, strict=True))
+                if self._is_of_the_group(state, place)
             },
             jobs={
                 name: Kept(name, HEALTH[said], said, said)
@@ -150,6 +161,11 @@ class Picture:
             },
             passed=passed,
         )
+
+    def _is_of_the_group(self, state: State, place: int) -> bool:
+        """As `coordinator.picture` has it: the turn or the spec names the node, or the group has a claim there."""
+        named = state.spec.there and place in self.size.generations[state.spec.generation]
+        return named or in_force(state.turn, place) or state.nodes[place].claimed == "ours"
 
     def _once(self, make: Callable[..., _Made], *of: object) -> _Made:
         """A part of a view, made once; whoever has it has asked what was asked of the order of names to make it."""

@@ -79,8 +79,7 @@ def uncleared(view: GroupView, turn: Turn, *, at_it: bool = False) -> tuple[str,
 
     ``at_it``: of those only the ones whose agents are there and have not answered: they are about to.
     """
-    out = sorted(view.nodes.keys() - set(turn.nodes))
-    left = (node for node in out if _is_told(view, node) and not _is_cleared(view, node))
+    left = (node for node in dropped(view, turn) if not _is_cleared(view, node))
     return tuple(node for node in left if not at_it or (view.node(node).agent and not _has_obeyed(view, node)))
 
 
@@ -91,6 +90,11 @@ def left_behind(view: GroupView, turn: Turn, job: str) -> tuple[str, ...]:
     on the other nodes that are on. So nobody but an operator who insists may call the job sound.
     """
     return tuple(node for node in sorted(view.nodes.keys() - set(turn.nodes)) if job in view.parked_on((node,)))
+
+
+def dropped(view: GroupView, turn: Turn) -> tuple[str, ...]:
+    """The nodes that were dropped and are not back. One that a new spec names has yet to be told anything."""
+    return tuple(node for node in sorted(view.nodes.keys() - set(turn.nodes)) if _is_told(view, node))
 
 
 def _drop(view: GroupView, turn: Turn, node: str) -> Decision:

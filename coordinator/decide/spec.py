@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from coordinator.decide.decision import Decision, Verdict
-from coordinator.decide.drop import uncleared
+from coordinator.decide.drop import dropped, uncleared
 from coordinator.decide.switch import refuse_deleting, resident_of, unknown
 from coordinator.decide.view import GroupView
 from ledger.kept import Kept
@@ -48,7 +48,8 @@ def respecified(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict:
     """Claim the new devices, then adopt the spec; or a note on why it waits: the group goes on as it is in force."""
     names = {one.node for one in spec.value.nodes}
     leaving = tuple(node for node in turn.nodes if node not in names)
-    parked = view.parked_on(leaving)
+    forgotten = tuple(node for node in dropped(view, turn) if node not in names)  # once they are cleared
+    parked = view.parked_on(leaving + forgotten)
     if parked and not spec.value.force:
         return Verdict(note=f"The new spec waits: {', '.join(parked)} would leave state behind; --force adopts it.")
     unclaimed = claims_missing(view, spec)
@@ -74,9 +75,7 @@ def deleted(view: GroupView, turn: Turn) -> Verdict:
         return Verdict(Decision("The group is being deleted: its waiters are refused.", turn, refusals))
     if view.tickets:
         return Verdict(note="The group is being deleted: refused tickets have yet to be taken back.")
-    parked = view.parked_on(turn.nodes)
-    resident = resident_of(turn)
-    left = [job for job in parked if not (resident.kind is ResidentKind.JOB and resident.job == job)]
+    left = left_by_deletion(view, turn)
     forced = view.spec is not None and view.spec.value.force
     if left and not forced:
         return Verdict(note=f"The deletion waits: {', '.join(left)} would leave state behind.")
@@ -97,3 +96,13 @@ def deleted(view: GroupView, turn: Turn) -> Verdict:
             spec_mod=view.spec.mod if view.spec else 0,
         )
     )
+
+
+def left_by_deletion(view: GroupView, turn: Turn) -> tuple[str, ...]:
+    """The jobs whose state the deletion would leave behind: all with processes but a resident, which just stays on.
+
+    Of a resident, too, what is on a node that was dropped: that is off as soon as the node is cleared.
+    """
+    resident = resident_of(turn)
+    on = {resident.job} if resident.kind is ResidentKind.JOB else set()
+    return tuple(sorted({*view.parked_on(turn.nodes)} - on | {*view.parked_on(dropped(view, turn))}))

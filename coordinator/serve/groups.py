@@ -14,7 +14,7 @@ from coordinator.apply.errors import Conflict
 from coordinator.decide import GroupView, NodeState
 from coordinator.decide.commands import Refusal
 from coordinator.decide.numbers import new_turn
-from coordinator.decide.spec import AT_ONCE
+from coordinator.decide.spec import AT_ONCE, left_by_deletion
 from coordinator.picture import Picture
 from coordinator.serve import validate
 from coordinator.serve.sessions import WITHIN
@@ -23,7 +23,7 @@ from ledger.etcd import KeyValue, RangeResult
 from ledger.etcd.txn import Compare, Get, Op, Put, absent, modified_at
 from ledger.kept import Kept
 from ledger.keys import Keys
-from ledger.records import Claim, GroupSpec, ResidentKind, Turn
+from ledger.records import Claim, GroupSpec, Turn
 
 R = TypeVar("R")
 
@@ -92,7 +92,8 @@ async def delete_group(engine: Engine, name: str, *, force: bool) -> int:
             raise Refusal("NO_SUCH_GROUP", f"There is no group {name}.", {"group": name})
         spec = stored.spec.value
         await engine.view.reached(stored.revision, WITHIN)
-        left = _parked(engine.picture.group(name))
+        view = engine.picture.group(name)
+        left = left_by_deletion(view, view.turn.value) if view and view.turn else ()
         if left and not force:
             jobs = ", ".join(left)
             raise Refusal("JOBS_PARKED", f"Group {name} has state of {jobs}.", {"group": name, "jobs": jobs})
@@ -104,15 +105,6 @@ async def delete_group(engine: Engine, name: str, *, force: bool) -> int:
         if done.succeeded:
             return done.revision
     raise Conflict(f"Others changed group {name} again and again.")
-
-
-def _parked(view: GroupView | None) -> list[str]:
-    """The jobs whose state the deletion would leave behind: all with processes but a resident, which just stays on."""
-    if view is None or view.turn is None:
-        return []
-    turn = view.turn.value
-    on = turn.resident.job if turn.resident and turn.resident.kind is ResidentKind.JOB else ""
-    return [job for job in view.parked_on(turn.nodes) if job != on]
 
 
 def _reported(picture: Picture, spec: GroupSpec) -> None:

@@ -21,11 +21,14 @@ from ledger.records import (
     DirectiveKind,
     Fault,
     Health,
+    JobProcesses,
     LostPolicy,
     NodeLostPolicy,
     Outcome,
     Phase,
     Policy,
+    Processes,
+    ProcessRecord,
     ResidentKind,
     Unrestored,
 )
@@ -42,6 +45,7 @@ from tests.coordinator.decide.views import (
     group,
     mixed,
     on,
+    process,
     said,
     turn_of,
     waiting,
@@ -251,3 +255,32 @@ def test_rule_23_and_27_a_deletion_by_force_waits_for_a_dropped_node_whose_agent
     assert verdict.decision is None and "n2" in verdict.note and "--force" not in verdict.note
     erased = replace(forced.node("n2"), directive=None)
     assert decision(replace(forced, nodes={**forced.nodes, "n2": erased})).remove_group  # it is told nothing any more
+
+
+def with_state(view: GroupView, *jobs: str) -> GroupView:
+    """These jobs have processes on record on n2."""
+    records = Processes(jobs=tuple(JobProcesses(job, (ProcessRecord(process(job)),)) for job in jobs))
+    return replace(view, nodes={**view.nodes, "n2": replace(view.node("n2"), processes=Kept("n2", records, 10, 10))})
+
+
+@pytest.mark.parametrize(("answered", "away"), [(False, ("n2",)), (True, ())], ids=["away", "cleared"])
+def test_rule_23_and_4_a_spec_without_a_dropped_node_waits_for_what_is_parked_there_unless_forced(
+    answered: bool, away: tuple[str, ...]
+) -> None:
+    """Else it is forgotten once it is cleared, and nobody knows any more what is parked there."""
+    view = with_state(dropped(answered=answered, away=away, **UNWANTED, spec_mod=99), "x")
+    verdict = decide(view)
+    assert verdict.decision is None and "x would leave state behind" in verdict.note
+    assert view.spec is not None
+    forced = replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True)))
+    assert turn_of(forced).generation == 99
+
+
+@pytest.mark.parametrize("job", ["x", "a"], ids=["another", "the resident"])
+def test_rule_23_and_27_deletion_waits_for_what_is_parked_on_a_dropped_node(job: str) -> None:
+    view = with_state(dropped(answered=True, deleting=True), job)
+    verdict = decide(view)
+    assert verdict.decision is None and f"{job} would leave state behind" in verdict.note
+    assert view.spec is not None
+    forced = replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True)))
+    assert decision(forced).remove_group
