@@ -112,7 +112,10 @@ class Decision:
         A ticket that is created must be absent: its revision is 0.
         """
         wanted: dict[str, int] = {}
-        incoming = self.turn.incoming if self.turn and self.turn.phase is Phase.PREPARING else None
+        # Who writes such a turn and tells nobody to prepare, an operator, stands on no ticket: once that had gone
+        # the write would lose its guard again and again, and the release waits for it in the same replica.
+        begins = self.turn is not None and self.turn.phase is Phase.PREPARING and bool(self.directives)
+        incoming = self.turn.incoming if self.turn and begins else None
         if incoming and incoming.ticket_revision:
             wanted[incoming.job] = incoming.ticket_revision
         for change in self.tickets:

@@ -238,6 +238,14 @@ def test_unquarantine() -> None:
     assert refused(lambda: commands.unquarantine(group(), "a")) == "NO_SUCH_JOB"
 
 
+def test_an_operator_who_writes_the_turn_of_a_switch_stands_on_no_ticket() -> None:
+    """Else, once that has gone, the command loses its guard again and again, and the release waits for the command."""
+    tickets = waiting("b")
+    view = group(*tickets, phase=Phase.PREPARING, incoming=bringing("b", tickets), quarantined=("a",))
+    for asked in (commands.unquarantine(view, "a"), commands.pause(view, paused=True)):
+        assert done(asked).turn is not None and not done(asked).stands_on
+
+
 @pytest.mark.parametrize("away", [("n2",), ()], ids=["its agent is away", "its agent is about to clear it"])
 def test_rule_23_nobody_who_has_processes_on_a_dropped_node_is_declared_sound_until_it_is_back(
     away: tuple[str, ...],
