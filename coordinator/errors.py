@@ -89,7 +89,8 @@ KINDS: Mapping[str, Kind] = {
     "NODE_DROPPED": Kind(
         _S.FAILED_PRECONDITION,
         "A node that its group went on without may still have the job on its devices.",
-        "Start the node's agent: it clears the devices first of all. If the machine is gone for good, pass --force.",
+        "Start the node's agent: it clears the devices first of all, and is taken back once nobody holds the turn. If "
+        "the machine is gone for good, pass --force.",
     ),
     # sessions
     "SESSION_EXPIRED": Kind(
@@ -114,7 +115,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "JOB_QUARANTINED": Kind(
         _S.FAILED_PRECONDITION,
-        "The job could not be saved or restored, and is kept out.",
+        "The job could not be saved or restored, or has processes on a node that was dropped: it is kept out.",
         "Look into the cause, then run `timeslice unquarantine GROUP JOB`.",
     ),
     "STALE_TOKEN": Kind(

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 FEWEST = 1_000
 """Sessions that have left, before what was put aside is gone through again: with few a full pass costs little."""
 
+PASSES = 500
+"""Full passes before that in any case: calls that failed while one was made leave something behind, too."""
+
 _FULL = 2
 """The generation of a full pass. From Python 3.14 on automatic passes go through a part of it at a time, and none of
 this happens."""
@@ -27,15 +30,17 @@ def old_put_aside(sessions: Callable[[], tuple[int, int]]) -> Iterator[None]:
     Args:
         sessions: how many are here, and how many have left so far.
     """
-    left_before, going_through_all = 0, False
+    left_before, passes, going_through_all = 0, 0, False
 
     def told(phase: str, info: Mapping[str, int]) -> None:
-        nonlocal left_before, going_through_all
+        nonlocal left_before, passes, going_through_all
         if phase != "stop" or info["generation"] != _FULL:
             return
         here, left = sessions()
-        if not going_through_all and left - left_before > max(here, FEWEST):
-            left_before, going_through_all = left, True
+        passes += 1
+        enough = left - left_before > max(here, FEWEST) or passes > PASSES
+        if enough and not going_through_all:
+            left_before, passes, going_through_all = left, 0, True
             gc.unfreeze()  # the next full pass goes through it
         else:
             going_through_all = False

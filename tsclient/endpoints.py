@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which replica to try next, and after how long."""
+"""Which replica to try next, and after how long; and whether what answers is one."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
+from tsclient.errors import TimesliceError
+
 FIRST_DELAY = 0.05  # s
 MAX_DELAY = 1.0  # s; a session's TTL may be as short as 2 s, and a resume has to fit in
+
+
+REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"})
+"""Codes that no other replica would answer differently."""
+
+
+def no_coordinator(error: TimesliceError) -> bool:
+    """Whether it is the refusal of something else: a service that has the port of a dead replica, a gateway."""
+    return error.code in REFUSALS and error.reason == TimesliceError.reason
 
 
 class Rotation:
@@ -25,6 +36,7 @@ class Rotation:
         rng.shuffle(self._endpoints)
         self._at = -1
         self._failures = 0
+        self._others = 0
 
     def next(self) -> tuple[str, float]:
         """The endpoint to try, and the seconds to wait before."""
@@ -38,3 +50,8 @@ class Rotation:
     def worked(self) -> None:
         """The last one answered."""
         self._failures = 0
+
+    def ended(self, error: TimesliceError) -> bool:
+        """The last one's stream has ended by this. Whether no coordinator is at any of the endpoints, in one round."""
+        self._others = self._others + 1 if no_coordinator(error) else 0
+        return self._others >= len(self._endpoints)

@@ -209,7 +209,8 @@ class NodeDropped(NotNow):
 
     reason = "NODE_DROPPED"
     next_step = (
-        "Start the node's agent: it clears the devices first of all. If the machine is gone for good, pass --force."
+        "Start the node's agent: it clears the devices first of all, and is taken back once nobody holds the turn. If "
+        "the machine is gone for good, pass --force."
     )
 
 

@@ -31,6 +31,7 @@ from dataclasses import replace
 from timeslice_proto.v1 import coordinator_pb2, records_pb2
 from tsclient import errors
 from tsclient import session_messages as messages
+from tsclient.endpoints import REFUSALS, no_coordinator
 from tsclient.entry import Entry, Saved, Stage
 from tsclient.errors import TimesliceError, from_reason
 from tsclient.news import Ended, Failed, GivenBack, Granted, Lost, Moved, Opened, Withdrawn
@@ -49,8 +50,6 @@ RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
 
 _ASKING = (Stage.WAITING, Stage.YIELDING, Stage.CANCELLING)
 _TIMED = (Stage.HELD, Stage.YIELDING)  # not beyond the proof
-# A code without a reason of ours that no other replica will answer differently.
-_FATAL_CODES = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
 class Session:
@@ -254,7 +253,10 @@ class Session:
             self._put(entry.off_stream())
         if isinstance(error, errors.SessionEnded):
             self._session_gone(str(error))
-        elif isinstance(error, errors.InvalidRequest) or error.code in _FATAL_CODES:
+        elif no_coordinator(error):
+            if not self._id:  # what is none says nothing about a session that is open
+                self._end(error)
+        elif isinstance(error, errors.InvalidRequest) or error.code in REFUSALS:
             self._end(error)
         return self._done(now)
 

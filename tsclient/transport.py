@@ -15,7 +15,7 @@ from timeslice_proto.v1 import coordinator_pb2, coordinator_pb2_grpc
 from tsclient import failpoint
 from tsclient.channel import from_aio_error, open_channel
 from tsclient.clock import boottime
-from tsclient.endpoints import Rotation
+from tsclient.endpoints import Rotation, no_coordinator
 from tsclient.errors import TimesliceError, Unavailable
 from tsclient.settings import Settings
 
@@ -119,6 +119,8 @@ class Transport:
                     return
                 self._greeted = math.inf
                 error = await self._stream(endpoint, stopping)
+                if not self._rotation.ended(error) and no_coordinator(error):
+                    error = Unavailable(f"{endpoint} does not answer as a coordinator: {error.message}")
                 # One that ends as soon as it is used would else be opened again and again, without a pause.
                 if boottime() - self._greeted >= SETTLED:
                     self._rotation.worked()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chaos.explore.state import NO_TURN, QUARANTINED, Pending, Record, State, in_force
+from chaos.explore.state import NO_TURN, PARDONED, QUARANTINED, Pending, Record, State, in_force
 
 if TYPE_CHECKING:
     from chaos.explore.world import World
@@ -135,8 +135,9 @@ def _check_grant(world: World, state: State, pending: Pending) -> None:
             continue
         if world.size.priority(job) != world.size.priority(holder):
             continue
-        eligible = state.quarantined[job] != QUARANTINED and before.pinned in ("", world.jobs[job])
-        if eligible:
+        # Who was declared sound while the switch was under way was not eligible when that began.
+        sound = state.quarantined[job] != QUARANTINED and (before.phase == "IDLE" or state.quarantined[job] != PARDONED)
+        if sound and before.pinned in ("", world.jobs[job]):
             raise Broken(6, f"{after.holder} is granted before {world.jobs[job]}, which came earlier")
 
 

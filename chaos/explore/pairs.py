@@ -22,6 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "away": ("restart",),
     "ahead": ("restart",),
     "drop": ("restart", "away"),
+    "pardon": ("unfit",),
 }
 """Faults that cannot happen without others before them."""
 

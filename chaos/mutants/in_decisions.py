@@ -16,7 +16,7 @@ _COMMANDS, _NUMBERS, _QUEUE = (
     "coordinator/decide/queue.py",
 )
 _DROP, _RESTORES = "coordinator/decide/drop.py", "coordinator/decide/restores.py"
-_CORE = "coordinator/decide/core.py"
+_CORE, _SPEC = "coordinator/decide/core.py", "coordinator/decide/spec.py"
 _TESTS = "tests/coordinator/decide"
 
 
@@ -324,12 +324,58 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(
                 _DROP,
                 "left_behind",
-                "sorted(view.nodes.keys() - set(turn.nodes))",
-                "uncleared(view, turn)",
+                "for node in dropped(view, turn)",
+                "for node in uncleared(view, turn)",
             ),
         ),
         _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
         behind="The group takes such a node back at once: only who acquires before that, and is still on, shows it.",
+    ),
+    Mutant(
+        "spec-forgets-the-dropped",
+        "A spec without a node that was dropped is adopted although jobs have state there: cleared, it is forgotten.",
+        (
+            Edit(
+                _SPEC,
+                "respecified",
+                "view.parked_on(leaving + forgotten)",
+                "view.parked_on(leaving)",
+            ),
+        ),
+        _breaks(
+            8,
+            search="--specs 1,2/2 --prompt --fault respec --fault restart --fault away --fault drop --fault pardon",
+        ),
+    ),
+    Mutant(
+        "dropped-while-a-spec-waits",
+        "A node that was dropped is not taken back while a spec without it waits for what is parked there.",
+        (
+            Edit(
+                _IDLE,
+                "idle",
+                "if (back := returned(view, turn, view.spec)) is not None:",
+                "if (back := None) is not None:",
+            ),
+        ),
+        Pytest(
+            f"{_TESTS}/test_drop.py"
+            "::test_rule_23_and_4_a_spec_without_a_dropped_node_waits_for_what_is_parked_there_unless_forced"
+        ),
+    ),
+    Mutant(
+        "pause-stands-on-a-ticket",
+        "Who pauses a group in mid-switch stands on the ticket that the switch is for: once that has gone neither the "
+        "pause nor the release is written, until the pause is given up.",
+        (
+            Edit(
+                "coordinator/decide/decision.py",
+                "Decision.stands_on",
+                " and bool(self.directives)",
+                "",
+            ),
+        ),
+        Pytest(f"{_TESTS}/test_commands.py::test_an_operator_who_writes_the_turn_of_a_switch_stands_on_no_ticket"),
     ),
     Mutant(
         "exonerated-beside-the-dropped",

@@ -160,7 +160,7 @@ def unquarantine(view: GroupView, job: str, *, force: bool = False) -> Decision 
     if view.turn is not None and not force and (nodes := left_behind(view, view.turn.value, job)):
         raise Refusal(
             "NODE_DROPPED",
-            f"{', '.join(nodes)} was dropped while job {job} had processes there, and is not back yet.",
+            f"Job {job} had processes on {', '.join(nodes)} when the group went on without it, and it is not back yet.",
             {"group": view.name, "job": job, "nodes": ", ".join(nodes)},
         )
     # The turn is written as it is: whoever drops a node now, and takes the job for quarantined, decides anew.

@@ -30,6 +30,7 @@ from coordinator.decide.switch import (
 )
 from coordinator.decide.view import GroupView
 from ledger import defaults
+from ledger.kept import Kept
 from ledger.records import Ack, GroupSpec, Job, NodeLostPolicy, Outcome, Phase, ResidentKind, Turn
 
 
@@ -47,20 +48,23 @@ def held_up(view: GroupView, turn: Turn, node: str, note: str, waits: frozenset[
     return Verdict(_drop(view, turn, node))
 
 
-def returned(view: GroupView, turn: Turn, spec: GroupSpec) -> Verdict | None:
+def returned(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict | None:
     """Take back the nodes that were dropped, once their agents have done what they were told when they were.
 
-    Of those that the spec does not name, who is cleared is forgotten; the others come back to leave by a switch.
+    Of those that the spec does not name, who is cleared is forgotten; the others come back to leave by a switch. While
+    the spec is not in force yet, nobody is forgotten and nobody new is taken in for it.
     """
     out = sorted(view.nodes.keys() - set(turn.nodes))
     if not out:
         return None
-    wanted = {one.node for one in spec.nodes}
+    in_force = spec.mod == turn.generation
+    wanted = {one.node for one in spec.value.nodes} if in_force else set(out) | set(turn.nodes)
     cleared = tuple(node for node in out if node not in wanted and _is_cleared(view, node))
     if cleared:
         why = f"{', '.join(cleared)} is cleared, and not wanted any more: it is forgotten."
-        return Verdict(Decision(why, forget=cleared))
-    back = [node for node in out if (node in wanted or _is_told(view, node)) and _has_obeyed(view, node)]
+        return Verdict(Decision(why, forget=cleared, spec_mod=spec.mod))
+    told = dropped(view, turn)
+    back = [node for node in out if (node in told or (in_force and node in wanted)) and _has_obeyed(view, node)]
     if not back:
         return None
     after = replace(
@@ -89,7 +93,7 @@ def left_behind(view: GroupView, turn: Turn, job: str) -> tuple[str, ...]:
     For all that is known they are on there; or the node is cleared and about to be back, and they are off, beside those
     on the other nodes that are on. So nobody but an operator who insists may call the job sound.
     """
-    return tuple(node for node in sorted(view.nodes.keys() - set(turn.nodes)) if job in view.parked_on((node,)))
+    return tuple(node for node in dropped(view, turn) if job in view.parked_on((node,)))
 
 
 def dropped(view: GroupView, turn: Turn) -> tuple[str, ...]:

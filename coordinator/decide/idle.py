@@ -57,11 +57,13 @@ def idle(view: GroupView) -> Verdict:
     if view.spec is None or view.spec.value.deleting:
         return deleted(view, turn)
     if view.spec.mod == turn.generation:
-        first = claims_missing(view, view.spec) or returned(view, turn, view.spec.value)
+        first = claims_missing(view, view.spec) or returned(view, turn, view.spec)
         return first if first is not None else _in_order(view, turn, view.spec)
     change = respecified(view, turn, view.spec)
     if change.decision is not None:
         return change
+    if (back := returned(view, turn, view.spec)) is not None:
+        return back  # what the spec waits for may be parked there
     verdict = _in_order(view, turn, view.spec)
     return verdict if verdict.decision else replace(verdict, note=f"{verdict.note} {change.note}".strip())
 

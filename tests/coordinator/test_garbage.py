@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from coordinator.command import serve
-from coordinator.garbage import FEWEST, old_put_aside
+from coordinator.garbage import FEWEST, PASSES, old_put_aside
 from coordinator.serve.server import Settings
 from tests.support.etcd_source import TestEtcd
 
@@ -72,6 +72,20 @@ def test_of_many_sessions_as_many_have_to_leave() -> None:
         gc.collect()
         assert gone() is not None
         left += 1
+        gc.collect()
+        gc.collect()
+        assert gone() is None
+
+
+def test_after_many_passes_nobody_has_to_leave() -> None:
+    with _no_search_but_ours(), old_put_aside(lambda: (1, 0)):
+        old = _Node()
+        gc.collect()
+        gone = weakref.ref(old)
+        del old
+        for _ in range(PASSES - 1):
+            gc.collect()
+        assert gone() is not None
         gc.collect()
         gc.collect()
         assert gone() is None

@@ -2,7 +2,7 @@
 """64 threads and 64 asyncio tasks of one process take turns; what came of it is the last line, in JSON.
 
 `storm_program.py TURNS`: each takes so many, and more until a line on the standard input says that it is enough.
-Whatever is not an error of the library's own ends the program.
+Who meets anything but an error of the library's own does not end in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JOBS = 4  # of the threads, and as many of the tasks: those of one job queue in 
 
 def main() -> None:
     turns, outcomes, lock = int(sys.argv[1]), Counter[str](), threading.Lock()
-    enough = threading.Event()
+    enough, done = threading.Event(), Counter[str]()
     tsclient.connect(connect_timeout=60).close()  # what the library keeps for the next session is there from now on
     began = files()
 
@@ -45,6 +45,8 @@ def main() -> None:
                 note(type(error).__name__)
             else:
                 note("turn")
+        with lock:
+            done["threads"] += 1
 
     async def task(client: tsclient.aio.Client, number: int) -> None:
         for _ in numbers():
@@ -55,6 +57,7 @@ def main() -> None:
                 note(type(error).__name__)
             else:
                 note("turn")
+        done["tasks"] += 1
 
     async def tasks(client: tsclient.aio.Client) -> None:
         await asyncio.gather(*(task(client, number) for number in range(WORKERS)))
@@ -72,7 +75,7 @@ def main() -> None:
         asyncio.run(run())
         for each in threads:
             each.join()
-    print(json.dumps({"outcomes": outcomes, "began": began, "ended": files()}), flush=True)
+    print(json.dumps({"outcomes": outcomes, "done": done, "began": began, "ended": files()}), flush=True)
     sys.stdin.readline()
 
 

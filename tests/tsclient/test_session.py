@@ -21,6 +21,9 @@ def s() -> DrivenSession:
     return DrivenSession()
 
 
+NO_COORDINATOR = errors.TimesliceError("h:1 answers PERMISSION_DENIED: status 403", code="PERMISSION_DENIED")
+
+
 # ---------------------------------------------------------------- open, acquire, yield
 
 
@@ -605,3 +608,29 @@ def test_close_of_a_session_that_has_ended_meanwhile(s: DrivenSession) -> None:
 
 def test_close_before_there_was_a_session(s: DrivenSession) -> None:
     assert s.close() == ["ended"]
+
+
+def test_what_is_no_coordinator_ends_no_session_that_is_open(s: DrivenSession) -> None:
+    """It may have the port of a dead replica, or be a gateway that knows none at the moment; the turn is proved."""
+    key, _ = s.acquire()
+    s.connect()
+    s.opened()
+    s.confirm()
+    s.granted(key)
+    assert s.disconnect(NO_COORDINATOR) == []
+    assert s.connect() == ["send resume"]
+
+
+@pytest.mark.parametrize(
+    "refusal", [NO_COORDINATOR, errors.Unauthenticated("no token that is known"), errors.BadRequest("no")]
+)
+def test_a_refusal_ends_what_is_not_open(s: DrivenSession, refusal: errors.TimesliceError) -> None:
+    s.acquire()
+    s.connect()
+    assert s.disconnect(refusal) == [f"failed 1 {refusal.reason}", f"ended {refusal.reason}"]
+
+
+def test_a_coordinators_refusal_ends_an_open_session_too(s: DrivenSession) -> None:
+    s.connect()
+    s.opened()
+    assert s.disconnect(errors.Unauthenticated("no token that is known")) == ["ended UNAUTHENTICATED"]

@@ -10,6 +10,7 @@ import pytest
 
 from tsclient import errors, settings
 from tsclient.endpoints import MAX_DELAY, Rotation
+from tsclient.errors import TimesliceError, Unavailable, Unsupported
 
 
 def test_the_environment_is_used_where_nothing_is_said() -> None:
@@ -66,3 +67,10 @@ def test_the_first_attempt_is_at_once_and_later_ones_wait_longer_with_jitter() -
     assert max(delays[1:3]) <= 0.2 < max(delays[20:])
     rotation.worked()
     assert rotation.next()[1] == 0
+
+
+def test_that_none_is_a_coordinator_is_known_once_all_have_answered_so() -> None:
+    foreign, down = TimesliceError("no such service", code="UNIMPLEMENTED"), Unavailable("connection refused")
+    rotation = Rotation(["a", "b"], random.Random(1))
+    assert [rotation.ended(error) for error in (foreign, down, foreign, foreign)] == [False, False, False, True]
+    assert not rotation.ended(Unsupported("an older coordinator"))

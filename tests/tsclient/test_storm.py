@@ -56,6 +56,7 @@ def test_a_storm_leaves_neither_ghosts_nor_leaks(tmp_path: Path) -> None:
                 storm.join()
             (helper,) = helpers_of(process.process.pid)
             assert set(said["outcomes"]) <= DOCUMENTED, said
+            assert said["done"] == {"threads": 64, "tasks": 64}, "each has gone through it to its end"
             assert (taken := sum(said["outcomes"].values())) >= 128 * TURNS
             assert said["outcomes"]["turn"] > taken / 2
             assert said["ended"] == said["began"]

@@ -237,7 +237,7 @@ class CoordinatorServicer(object):
 
     def Unquarantine(self, request, context):
         """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
-        while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+        while a node that was dropped with processes of the job is not back (NODE_DROPPED), unless it is forced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -138,7 +138,7 @@ class CoordinatorStub:
         timeslice_proto.v1.coordinator_pb2.UnquarantineResponse,
     ]
     """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
-    while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+    while a node that was dropped with processes of the job is not back (NODE_DROPPED), unless it is forced.
     """
 
     DrainNode: grpc.UnaryUnaryMultiCallable[
@@ -264,7 +264,7 @@ class CoordinatorAsyncStub:
         timeslice_proto.v1.coordinator_pb2.UnquarantineResponse,
     ]
     """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
-    while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+    while a node that was dropped with processes of the job is not back (NODE_DROPPED), unless it is forced.
     """
 
     DrainNode: grpc.aio.UnaryUnaryMultiCallable[
@@ -426,7 +426,7 @@ class CoordinatorServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[timeslice_proto.v1.coordinator_pb2.UnquarantineResponse, collections.abc.Awaitable[timeslice_proto.v1.coordinator_pb2.UnquarantineResponse]]:
         """Declares a quarantined job sound again. Holder, resident and queue stay as they are: it may acquire anew. Refused
-        while a node that was dropped with processes of the job is not cleared (NODE_DROPPED), unless it is forced.
+        while a node that was dropped with processes of the job is not back (NODE_DROPPED), unless it is forced.
         """
 
     @abc.abstractmethod

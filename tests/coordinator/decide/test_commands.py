@@ -11,7 +11,9 @@ import pytest
 from coordinator.decide import Decision, GroupView, Refuse, Remove, commands, decide
 from coordinator.decide.commands import Nothing, Refusal
 from coordinator.decide.decision import Create
+from ledger.kept import Kept
 from ledger.records import (
+    Directive,
     DirectiveKind,
     Health,
     Incoming,
@@ -251,7 +253,10 @@ def test_rule_23_nobody_who_has_processes_on_a_dropped_node_is_declared_sound_un
     away: tuple[str, ...],
 ) -> None:
     dropped = group(resident=on("b"), quarantined=("a", "c"), recorded=("a",), away=away, nodes=("n1",))
-    with pytest.raises(Refusal, match="n2 was dropped while job a had processes there") as refusal:
+    assert done(commands.unquarantine(dropped, "a")).health["a"].health is Health.OK, "n2 has yet to be told anything"
+    told = Kept("n2", Directive(epoch=EPOCH, kind=DirectiveKind.COMMIT), 50, 50)
+    dropped = replace(dropped, nodes={**dropped.nodes, "n2": replace(dropped.node("n2"), directive=told)})
+    with pytest.raises(Refusal, match="a had processes on n2") as refusal:
         commands.unquarantine(dropped, "a")
     assert refusal.value.reason == "NODE_DROPPED" and refusal.value.metadata["nodes"] == "n2"
     assert done(commands.unquarantine(dropped, "c")).health["c"].health is Health.OK, "c has none there"

@@ -270,7 +270,11 @@ def test_rule_23_and_4_a_spec_without_a_dropped_node_waits_for_what_is_parked_th
     """Else it is forgotten once it is cleared, and nobody knows any more what is parked there."""
     view = with_state(dropped(answered=answered, away=away, **UNWANTED, spec_mod=99), "x")
     verdict = decide(view)
-    assert verdict.decision is None and "x would leave state behind" in verdict.note
+    if answered:
+        back = turn_of(view)
+        assert (back.nodes, back.leaving, back.resident) == (("n1", "n2"), (), UNKNOWN) and back.generation != 99
+    else:
+        assert verdict.decision is None and "x would leave state behind" in verdict.note
     assert view.spec is not None
     forced = replace(view, spec=replace(view.spec, value=replace(view.spec.value, force=True)))
     assert turn_of(forced).generation == 99
