@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, SupportsIndex, TypedDict, TypeVar
 
-from tsclient.errors import BadRequest
+from tsclient.errors import BadName, BadRequest
 from tsclient.progress import OnProgress
 from tsclient.progress_line import ProgressLine
 from tsclient.settings import Settings
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 IfHeld = Literal["refuse", "wait"]
 OnLoss = Literal["raise", "kill"]
+
+_INT64 = 1 << 63
+_NAME_MAX = 1_000  # more than any coordinator takes: a message to the helper, or to them, has to end somewhere
 
 _Turn = TypeVar("_Turn", bound="AnyTurn")
 
@@ -82,8 +87,12 @@ def asking(
     who = settings.job if job is None else job
     if not who and not settings.disabled:
         raise BadRequest("It is not said for which job.", next_step="Set TIMESLICE_JOB_ID, or pass job.")
+    _check_names(who, settings.backend, *groups)
     if not groups or len(set(groups)) != len(groups):
         raise BadRequest(f"These are no groups to acquire: {groups}.", next_step="Name one or several, each once.")
+    priority = _check_priority(priority)
+    if timeout is not None and math.isnan(timeout):
+        raise BadRequest(f"{timeout} is no time to wait.", next_step="Give seconds, 0 or more.")
     if priority and len(groups) > 1:
         raise BadRequest("Several groups at once have no priority.", next_step="Leave it out, or acquire one group.")
     if if_held not in ("refuse", "wait"):
@@ -95,3 +104,28 @@ def asking(
     want = Want(who, groups, priority, join=if_held == "wait", backend=settings.backend)
     kill = settings.kill_on_loss if on_loss is None else on_loss == "kill"
     return Asking(Request(want, turn, kill, on_lost), timeout, on_progress)
+
+
+# What cannot be written into a message is refused here: in the session it would end the client, with all its turns.
+
+
+def _check_names(*names: object) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise BadRequest(f"{name!r} is no name: it is no string.", next_step="Pass names as strings.")
+        if len(name) > _NAME_MAX:
+            raise BadName(f"{name[:80]!r}… is no name: it has {len(name)} characters.")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise BadRequest(f"{name!r} is no name: it is no text.", next_step="Pass names as strings.") from error
+
+
+def _check_priority(priority: SupportsIndex) -> int:
+    try:
+        number = operator.index(priority)
+    except TypeError as error:
+        raise BadRequest(f"{priority!r} is no priority.", next_step="Pass an integer.") from error
+    if not -_INT64 <= number < _INT64:
+        raise BadRequest(f"{number} is no priority.", next_step="Pass an integer of 64 bits.")
+    return number

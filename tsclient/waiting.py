@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import queue
+import threading
 import time
 from collections.abc import Generator
 from typing import Generic, Protocol, TypeVar
@@ -52,6 +53,7 @@ class BlockingInbox(Generic[_Reply]):
 
     def _next(self, until: float) -> _Reply | None:
         try:
-            return self._replies.get(timeout=None if until == math.inf else max(0.0, until - time.monotonic()))
+            left = min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+            return self._replies.get(timeout=None if until == math.inf else left)
         except queue.Empty:
             return None

@@ -24,11 +24,24 @@ SETTINGS = settings.Settings(("h:1",), "a")
         (("g",), {"if_held": "maybe"}, "if_held"),
         (("g",), {"on_loss": "cry"}, "on_loss"),
         (("g",), {"job": ""}, "which job"),
+        # What the session could not put into a message: it would end there, with every other turn of the process.
+        (("g",), {"job": 5}, "no name"),
+        (("g", None), {}, "no name"),
+        ((["g"],), {}, "no name"),
+        (("\ud800",), {}, "no name"),
+        (("g",), {"priority": 1.5}, "no priority"),
+        (("g",), {"priority": 1 << 63}, "no priority"),
+        (("g",), {"timeout": float("nan")}, "no time to wait"),
     ],
 )
 def test_what_cannot_be_right_is_refused(groups: tuple[str, ...], said: dict[str, object], words: str) -> None:
     with pytest.raises(ts.BadRequest, match=words):
         options.asking(SETTINGS, groups, ts.Turn, **said)  # type: ignore[arg-type]
+
+
+def test_a_name_that_would_break_a_message_is_refused() -> None:
+    with pytest.raises(ts.TimesliceError, match="no name"):
+        options.asking(SETTINGS, ("g" * 2_000_000,), ts.Turn)
 
 
 def test_the_environment_counts_where_an_acquire_says_nothing() -> None:
