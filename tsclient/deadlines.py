@@ -14,6 +14,7 @@ import os
 from array import array
 from collections import deque
 
+from tsclient.descriptors import above_standard
 from tsclient.errors import TooLarge
 
 OVER = -math.inf
@@ -51,7 +52,7 @@ def local() -> Deadlines:
 
 def memory() -> int:
     """A file descriptor of memory that two processes can share; not inherited unless passed on."""
-    descriptor = os.memfd_create("tsclient-deadlines", os.MFD_CLOEXEC)
+    descriptor = above_standard(os.memfd_create("tsclient-deadlines", os.MFD_CLOEXEC))
     os.ftruncate(descriptor, BYTES)
     return descriptor
 

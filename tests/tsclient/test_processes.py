@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +171,23 @@ def test_importing_the_library_loads_neither_grpc_nor_protobuf() -> None:
     )
     with child(program, ["h:1"]) as process:
         assert process.line() == "[]"
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_a_program_whose_standard_streams_are_closed_has_its_turns(
+    coordinator: FakeCoordinator, tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    # The next files that such a program opens have those numbers, and a child's own streams would take their place.
+    said = tmp_path / "said"
+    program = (
+        "import os, sys\n"
+        f"[os.close(one) for one in {closed}]\n"
+        "import tsclient as ts\n"
+        "turn = ts.acquire('g', timeout=60)\n"
+        "turn.check()\n"
+        "turn.yield_()\n"
+        f"open({str(said)!r}, 'w').write('done')\n"
+    )
+    with child(program, coordinator.endpoints) as process:
+        process.rest()
+    assert said.exists() and said.read_text() == "done"

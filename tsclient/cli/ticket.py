@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from tsclient.cli.options import add_command
 from tsclient.cli.waiting import Wanted, add_waiting, wanted
+from tsclient.descriptors import above_standard
 from tsclient.errors import BadRequest, InternalError
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def _acquire(args: argparse.Namespace) -> None:
     want = wanted(args)
     bound = os.getppid() if args.pid is None else args.pid
     try:
-        handle = os.pidfd_open(bound)
+        handle = above_standard(os.pidfd_open(bound))
     except (OSError, ValueError) as error:
         raise BadRequest(f"There is no process {bound}.", next_step="Pass the pid of one that runs.") from error
     ticket = tickets.new()
-    reads, writes = os.pipe()
+    reads, writes = map(above_standard, os.pipe())
     with os.fdopen(reads, "rb") as report:
         try:
             keeper = _start_keeper(ticket, want, bound, handle, writes)

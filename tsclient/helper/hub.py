@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from tsclient import deadlines, forks
 from tsclient.deadlines import Deadlines
+from tsclient.descriptors import above_standard
 from tsclient.errors import HelperFailed
 from tsclient.helper import notes
 from tsclient.helper.notes import Notes
@@ -88,7 +89,7 @@ class Hub:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._late: deque[bytes] = deque()  # what the helper has not taken yet
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._bell = above_standard(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         self._silent = 0  # helpers in a row that ended without a word
         self._why = ""
         self._closed = False
@@ -155,7 +156,8 @@ class Hub:
         """
         if not sys.executable:
             raise HelperFailed("It is not known which Python to run it by: sys.executable is empty.")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = (socket.socket(fileno=above_standard(end.detach())) for end in pair)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         said = {

@@ -12,6 +12,8 @@ from __future__ import annotations
 import mmap
 import os
 
+from tsclient.descriptors import above_standard
+
 PLACES = 16  # sessions of one process that have pages; further ones have to say everything
 _PAGE = 4096
 _WORD = 8
@@ -22,7 +24,7 @@ _BYTES = 2 * PLACES * _PAGE
 
 def memory() -> int:
     """A file descriptor of memory that two processes can share; not inherited unless passed on."""
-    descriptor = os.memfd_create("tsclient-notes", os.MFD_CLOEXEC)
+    descriptor = above_standard(os.memfd_create("tsclient-notes", os.MFD_CLOEXEC))
     os.ftruncate(descriptor, _BYTES)
     return descriptor
 
