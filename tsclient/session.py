@@ -13,7 +13,8 @@ time asleep. The rules that it keeps:
 * Nothing is left behind: what is no longer wanted is cancelled until the server says that it is gone; and
   each beat names all that is wanted, so that the server can drop the rest.
 * A lost turn queues again by itself, at the tail, until its owner has noticed: if the owner is blocked in a
-  call on a device that it was taken off, only a new grant can wake it up.
+  call on a device that it was taken off, only a new grant can wake it up. So a refusal does not end that: what it
+  was refused for (a quarantine, an eviction, a group that is being made anew) an operator can put right.
 
 * Whether a beat may be sent is asked before each one: a helper does not speak for a process that is stopped.
   While it may not, nothing else is said either. A turn would be for nobody; and to give back one that was lost
@@ -47,6 +48,7 @@ LOOKS_IN_BEAT = 4  # while no beat may be sent: how often in a beat's interval i
 OPEN_GREETING = 10.0  # s allowed for the answer to an open: nothing is at stake yet
 RESUME_GREETING_MIN = 1.0  # s allowed for the answer to a resume, if a beat's interval is shorter
 RETRY_AFTER = 0.5  # s; after a refusal that says nothing against the request
+STAND_IN_AGAIN = 5.0  # s; until a lost turn that was refused its place asks for another
 
 _ASKING = (Stage.WAITING, Stage.YIELDING, Stage.CANCELLING)
 _TIMED = (Stage.HELD, Stage.YIELDING)  # not beyond the proof
@@ -103,7 +105,7 @@ class Session:
         at = min(self._greet_by, self._beat_at) if self._ready else self._greet_by
         may_ask = self._ready and not self._asleep
         for entry in self._entries.values():
-            if may_ask and not entry.sent and entry.stage in _ASKING:
+            if may_ask and not entry.sent and (entry.stage in _ASKING or self._is_put_off(entry)):
                 at = min(at, entry.not_before)
             if entry.stage in _TIMED:
                 at = min(at, self._proof)
@@ -168,7 +170,7 @@ class Session:
                 self._withdraw(entry)
                 continue
             # A lost turn stands in the queue again already: its place is the caller's now.
-            adopted = self._put(replace(entry, recovers=None))
+            adopted = self._put(replace(entry, recovers=None, not_before=0.0))
             if adopted.stage is Stage.HELD:
                 self._out.append(Granted(adopted.key, adopted.grants))
             return adopted.key, self._done(now)
@@ -360,12 +362,14 @@ class Session:
         if entry.stage is Stage.YIELDING:
             group = refused.metadata.get("group", "")
             error = messages.lost_error(entry, f"it was over before it was given back: {error.message}", group=group)
+        if entry.recovers is not None:
+            self._put(Entry(entry.key, entry.want, recovers=entry.recovers, not_before=now + STAND_IN_AGAIN))
+            return
         if len(entry.grants) > 1:
             self._withdraw(entry)  # it may still have the turns of its other groups
         else:
             self._remove(entry)
-        if entry.recovers is None:
-            self._out.append(Failed(entry.key, error))
+        self._out.append(Failed(entry.key, error))
 
     def _on_yielded(self, yielded: coordinator_pb2.Yielded) -> None:
         entry = self._by_sequence(yielded.sequence)
@@ -493,7 +497,7 @@ class Session:
         may_ask = self._may_ask()
         for entry in list(self._entries.values()):
             match entry.stage:
-                case Stage.LOCAL if self._is_first(entry) and not self._asleep:
+                case Stage.LOCAL if self._is_first(entry) and not self._asleep and entry.not_before <= now:
                     self._last_sequence += 1
                     waiting = replace(
                         entry, stage=Stage.WAITING, sequence=self._last_sequence, sent=may_ask, known=may_ask
@@ -555,6 +559,10 @@ class Session:
 
     def _is_first(self, entry: Entry) -> bool:
         return all(other.key >= entry.key for other in self._overlapping(entry.want))
+
+    def _is_put_off(self, entry: Entry) -> bool:
+        """It is for time alone that it has not been asked for."""
+        return entry.stage is Stage.LOCAL and entry.not_before > 0 and self._is_first(entry)
 
     def _tell(self, sequence: int, progress: Progress) -> None:
         entry = self._by_sequence(sequence)

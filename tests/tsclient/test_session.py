@@ -11,6 +11,7 @@ from tests.tsclient.driven_session import PROOF, TTL, DrivenSession
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import records_pb2
 from tsclient import errors
+from tsclient.session import STAND_IN_AGAIN
 
 GONE = errors.SessionExpired("gone")
 BROKEN = errors.Unavailable("broken")
@@ -388,6 +389,40 @@ def test_a_place_held_for_a_lost_turn_that_is_lost_again_is_taken_again(s: Drive
     s.granted(2, token=9)
     assert s.event(lost=pb.Lost(sequence=2, group="g", token=9, reason="EVICTED")) == ["send acquire 3"]
     assert s.noticed(key) == ["send cancel 3"]
+
+
+@pytest.mark.parametrize("reason", ["JOB_QUARANTINED", "EVICTED", "GROUP_DELETING", "NO_SUCH_GROUP", "ALREADY_QUEUED"])
+def test_a_lost_turn_that_is_refused_its_place_asks_for_another_after_a_while(s: DrivenSession, reason: str) -> None:
+    # Its owner may be blocked on the device: only a grant can wake it up, whatever an operator has to do first.
+    key = s.hold()
+    s.event(lost=pb.Lost(sequence=1, group="g", token=7, reason="EVICTED"))
+    assert s.event(refused=pb.Refused(sequence=2, reason=reason, message="no")) == []
+    asked_again_at = s.now + STAND_IN_AGAIN
+    sent: list[str] = []
+    while not sent:
+        assert s.session.next_at() > s.now, "it would be asked all the time"
+        s.now = min(s.session.next_at(), asked_again_at)
+        sent = [word for word in s.tick() if "acquire" in word]
+        s.confirm()
+    assert (sent, s.now) == (["send acquire 3"], asked_again_at)
+    assert s.noticed(key) == ["send cancel 3"]
+
+
+def test_the_owner_of_a_lost_turn_that_was_refused_its_place_may_ask_at_once(s: DrivenSession) -> None:
+    s.hold()
+    s.event(lost=pb.Lost(sequence=1, group="g", token=7, reason="EVICTED"))
+    s.event(refused=pb.Refused(sequence=2, reason="EVICTED", message="no"))
+    key, words = s.acquire()
+    assert words == ["send acquire 3"]
+    assert s.granted(3, token=9) == [f"granted {key}"]
+
+
+def test_the_owner_of_a_lost_turn_that_was_refused_its_place_leaves_nothing(s: DrivenSession) -> None:
+    key = s.hold()
+    s.event(lost=pb.Lost(sequence=1, group="g", token=7, reason="EVICTED"))
+    s.event(refused=pb.Refused(sequence=2, reason="EVICTED", message="no"))
+    assert s.noticed(key) == ["withdrawn 2"]
+    assert not s.session.entries
 
 
 def test_a_thread_that_waits_for_the_job_stands_in_for_a_lost_turn(s: DrivenSession) -> None:
