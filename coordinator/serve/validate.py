@@ -24,6 +24,7 @@ GROUPS_MAX = 16
 """Groups of one acquire: their tickets are made in one transaction, which takes 128 operations."""
 
 TRACEPARENT_MAX = 128
+BOOT_ID_MAX = 64
 _IF_HELD = frozenset(coordinator_pb2.IfHeld.values())
 SECONDS_MAX = 10 * 365 * 86_400
 
@@ -53,9 +54,14 @@ def lease_of(session: str) -> int:
 
 def session_process(message: records_pb2.Process) -> Process:
     process = process_of(message)
-    if process is None or not process.boot_id or process.pid < 1:
+    if process is None or not _names_one(process):
         raise bad_request("A session names its process: boot_id, pid and start_time.")
     return process
+
+
+def _names_one(process: Process) -> bool:
+    """It can be a process. It stands in each ticket and turn of its session, so its size counts several times."""
+    return process.pid >= 1 and process.start_time >= 0 and 0 < len(process.boot_id) <= BOOT_ID_MAX
 
 
 def acquire(request: coordinator_pb2.AcquireRequest) -> None:
@@ -108,7 +114,7 @@ def registered(processes: Sequence[records_pb2.Process]) -> Registered:
         raise Refusal("TOO_LARGE", f"At most {PROCESSES_MAX} processes of a job can be registered on a node.")
     found = tuple(to_record(one, Process) for one in processes)
     for process in found:
-        if process.pid < 1 or process.start_time < 0 or not process.boot_id or len(process.boot_id) > 64:
+        if not _names_one(process):
             raise bad_request("A process is named by boot_id, pid and start_time.")
     if (twice := _twice(str(process.pid) for process in found)) is not None:
         raise bad_request(f"Process {twice} is named twice.")

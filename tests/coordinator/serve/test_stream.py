@@ -23,6 +23,7 @@ from ledger.records import Ack, Directive, Session, TicketState
 from tests.coordinator.serve.world import PROCESS, Client, World, refused, state_of, until_seen
 from tests.support.scripted_agent import obey
 from timeslice_proto.v1 import coordinator_pb2 as pb
+from timeslice_proto.v1 import records_pb2
 
 
 async def test_a_session_is_a_leased_key_with_the_hash_of_its_secret(world: World) -> None:
@@ -412,6 +413,14 @@ async def test_a_client_that_hangs_up_keeps_its_session_and_place(world: World) 
 async def test_a_ttl_out_of_range_is_refused(world: World, ttl_ms: int) -> None:
     stub = await world.stub(await world.replica())
     assert await refused(stub.OpenSession(pb.OpenRequest(process=PROCESS, ttl_ms=ttl_ms))) == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize("process", [{"boot_id": "b" * 65}, {"boot_id": ""}, {"pid": 0}, {"start_time": -1}])
+async def test_who_names_no_process_has_no_session(world: World, process: dict[str, Any]) -> None:
+    # It stands in each ticket and turn of its session: a large one would make a grant that etcd does not take.
+    stub = await world.stub(await world.replica())
+    named = records_pb2.Process(**{"boot_id": "boot", "pid": 7, "start_time": 70, **process})
+    assert await refused(stub.OpenSession(pb.OpenRequest(process=named))) == "BAD_REQUEST"
 
 
 async def test_without_a_process_no_session_is_opened(world: World) -> None:
