@@ -39,7 +39,7 @@ from ledger.records import (
     Turn,
 )
 
-BESIDE_THE_TURN = frozenset({Kind.TICKET, Kind.JOB, Kind.REGISTERED, Kind.DRAIN})
+BESIDE_THE_TURN = frozenset({Kind.TICKET, Kind.JOB, Kind.REGISTERED, Kind.DRAIN, Kind.AGENT})
 """Records without which the turn is still what it says."""
 
 _WHY = "its record could not be read and was rebuilt"
@@ -220,6 +220,9 @@ class _Known:
                 return self.claim(kv.key, place), f"Device {place.name} of {place.node} is the group's again."
             case Kind.DRAIN:
                 return Put(kv.key, encode(Drain(why=_WHY))), f"{place.node} counts as being drained."
+            case Kind.AGENT if not kv.lease:
+                # Who wrote it by hand took it off its agent's lease: it would stand in the agent's way for ever.
+                return Delete(kv.key), f"The registration of {place.node} is deleted: its agent registers anew."
             case _:
                 step = f"Restart the agent of {place.node}: it registers anew."
                 raise CannotRebuild(kv.key, "only its agent knows what it says", step)

@@ -205,6 +205,17 @@ async def test_rule_32_a_drained_node_stays_drained(store: tuple[EtcdClient, Key
     assert (await read(client, keys.turn("g"), Turn)).epoch == 5
 
 
+async def test_rule_32_a_registration_that_is_on_no_lease_would_stand_in_its_agents_way_for_ever(
+    store: tuple[EtcdClient, Keys],
+) -> None:
+    client, keys = store
+    await client.put(keys.agent("n0"), BAD)
+    turn = await client.get(keys.turn("g"))
+    await rebuild_group(client, keys, "g")
+    assert await client.get(keys.agent("n0")) is None
+    assert await client.get(keys.turn("g")) == turn
+
+
 @pytest.mark.parametrize("what", ["agent", "claim of two groups", "spec without claims"])
 async def test_rule_32_what_nobody_else_knows_is_left_and_the_reader_told_what_to_do(
     store: tuple[EtcdClient, Keys], what: str
@@ -212,7 +223,7 @@ async def test_rule_32_what_nobody_else_knows_is_left_and_the_reader_told_what_t
     client, keys = store
     match what:
         case "agent":
-            await client.put(keys.agent("n0"), BAD)
+            await client.put(keys.agent("n0"), BAD, lease=(await client.grant(600)).lease_id)
         case "claim of two groups":
             other = GroupSpec(nodes=(NodeDevices("n0", ("d0",)),))
             await client.put(keys.spec("other"), encode(other))
