@@ -83,7 +83,7 @@ def _seconds(text: str) -> int:
         ms = round(float(text) * 1000)
     except (ValueError, OverflowError):
         ms = 0
-    if ms <= 0:
+    if not 0 < ms < 1 << 63:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return ms
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tsclient.cli.exits import RUN_MEANING, RunExit
 from tsclient.cli.options import add_command
 from tsclient.cli.waiting import add_waiting, tell, wanted
-from tsclient.errors import AcquireTimeout, LockLost, TimesliceError
+from tsclient.errors import AcquireTimeout, BadRequest, LockLost, TimesliceError
 
 if TYPE_CHECKING:
     from tsclient.cli.options import Subparsers
@@ -85,6 +85,8 @@ def _under_the_lock(args: argparse.Namespace, command: list[str]) -> int:
     from tsclient.cli.supervised import Supervised, ends_by_signal
 
     want = wanted(args)
+    if not args.grace >= 0:
+        raise BadRequest(f"--grace {args.grace:g} is no time to wait.", next_step="Give seconds, 0 or more.")
     with (
         ends_by_signal(),
         tsclient.connect(want.endpoints, want.job, want.ttl, connect_timeout=want.timeout) as client,
