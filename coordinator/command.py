@@ -15,6 +15,7 @@ from coordinator import garbage
 from coordinator.apply.errors import EngineError
 from coordinator.serve import tracing
 from coordinator.serve.compaction import KEEP_LEAST
+from coordinator.serve.registration import ReplicaIdTaken
 from coordinator.serve.security import ServerTls
 from coordinator.serve.server import CoordinatorServer, PortInUse, Settings, new_replica_id
 from ledger import logs
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         return _failed(str(error), 2)
     try:
         asyncio.run(serve(settings))
-    except (EngineError, EtcdError, PortInUse, OSError, ValueError) as error:
+    except (EngineError, EtcdError, PortInUse, ReplicaIdTaken, OSError, ValueError) as error:
         return _failed(str(error), 1)
     finally:
         stop_tracing()

@@ -124,6 +124,7 @@ class CoordinatorServer:
         Raises:
             EngineUnavailable: etcd does not answer.
             PortInUse: the address is taken.
+            ReplicaIdTaken: another replica has its name and lives.
             OSError: a TLS file or the file of tokens cannot be read.
             ValueError: no token is in that file.
         """
@@ -141,7 +142,7 @@ class CoordinatorServer:
             server = self._listen(services)
             address = settings.advertise or self.address
             replica = Replica(address=address, release=release(), record_version=VERSION)
-            registration = Registration(client, keys, settings.replica_id, replica)
+            registration = Registration(client, keys, settings.replica_id, replica, self._is_unregistered)
             await registration.start()
             running.push_async_callback(registration.close)
             services.expiry.start()
@@ -179,6 +180,9 @@ class CoordinatorServer:
             raise PortInUse(f"{settings.listen} cannot be listened on: choose another --listen.") from error
         self.address = f"{settings.listen.rpartition(':')[0]}:{port}"
         return server
+
+    def _is_unregistered(self) -> bool:
+        return self.engine.picture.live and self._settings.replica_id not in self.engine.picture.replicas()
 
     async def _leave(self, server: grpc.aio.Server, services: Services) -> None:
         log.info("Replica %s leaves: its clients go on at another one.", self._settings.replica_id)

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from coordinator.apply.errors import EngineUnavailable
 from coordinator.command import main
 from coordinator.decide import Decision, GroupView
-from coordinator.serve import look
+from coordinator.serve import look, registration
 from coordinator.serve.security import ServerTls
 from coordinator.serve.server import SERVICE, CoordinatorServer, PortInUse, Settings
 from ledger.codec import decode
@@ -39,6 +39,31 @@ from timeslice_proto.v1 import coordinator_pb2_grpc
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_a_registration_that_was_deleted_is_made_again(world: World) -> None:
+    # Without it the others hold the replica for gone, and end its clients' sessions for as long as it runs.
+    replica = await world.replica()
+    etcd, key = await world.etcd(), world.keys.replica(replica.engine.replica_id)
+    before = await etcd.get(key)
+    await etcd.delete(key)
+    await until_seen(replica, lambda: replica.engine.replica_id not in replica.engine.picture.replicas())
+    await until_seen(replica, lambda: replica.engine.replica_id in replica.engine.picture.replicas())
+    after = await etcd.get(key)
+    assert before is not None and after is not None and (after.value, after.lease) == (before.value, before.lease)
+
+
+async def test_of_two_replicas_with_one_name_the_second_does_not_serve(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each would end the sessions of the other's clients, whose beats it does not hear.
+    monkeypatch.setattr(registration, "_OTHERS_END", 1.0)
+    first = await world.replica(replica_id="r0")
+    with pytest.raises(registration.ReplicaIdTaken, match=first.address):
+        await world.replica(replica_id="r0")
+    etcd = await world.etcd()
+    kv = await etcd.get(world.keys.replica("r0"))
+    assert kv is not None and decode(Replica, kv.value).address == first.address
 
 
 async def test_a_drained_replica_sends_its_clients_away_with_their_places(world: World) -> None:
