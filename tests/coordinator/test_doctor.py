@@ -122,6 +122,12 @@ COMPLAINTS: list[tuple[str, Facts, Level, str]] = [
     ("a note that cannot be read", ledger(KEYS.compaction(), b"?"), Level.BAD, "cannot be read"),
     ("an agent is away", ledger(KEYS.agent("n1"), None), Level.WARNING, "agent is away"),
     ("an agent is not ready", ledger(KEYS.agent("n1"), Agent(capabilities=("x not ready: y",))), Level.WARNING, "y"),
+    (
+        "one device, two agents of one machine",
+        facts(picture=picture({KEYS.agent(one): Agent(boot_id="b", devices=(Device("d0"),)) for one in ("n0", "n1")})),
+        Level.BAD,
+        "served by the agents of n0 and n1",
+    ),
     ("a node is drained", ledger(KEYS.drain("n1"), Drain(why="fans")), Level.WARNING, "fans"),
     ("a malformed record", ledger(KEYS.turn("g"), b"?"), Level.BAD, "cannot be read"),
     ("a newer record", ledger(KEYS.turn("g"), b'{"version":"9"}'), Level.BAD, "version 9"),
