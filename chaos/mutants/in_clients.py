@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import schedules
+from chaos.mutants.catch import Pytest, schedules
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
@@ -57,6 +57,23 @@ CLIENTS: tuple[Mutant, ...] = (
         ),
         _PROPERTY,
         "Either alone is made good by the other: what is not cancelled is pruned by the next beat.",
+        fast=True,
+    ),
+    Mutant(
+        "anybody-ends-a-session",
+        "What is no coordinator, and has the port of a dead replica, ends a session that is open.",
+        (Edit(_SESSION, "Session.disconnected", "if not self._id:", "if True:"),),
+        Pytest("tests/tsclient/test_session.py::test_what_is_no_coordinator_ends_no_session_that_is_open"),
+        fast=True,
+    ),
+    Mutant(
+        "stand-in-gives-up",
+        "A lost turn that was refused its place in the queue asks for no other: an owner that is blocked on the device "
+        "stays so.",
+        (Edit(_SESSION, "Session._on_refused", "if entry.recovers is not None:", "if False:"),),
+        Pytest(
+            "tests/tsclient/test_session.py::test_a_lost_turn_that_is_refused_its_place_asks_for_another_after_a_while"
+        ),
         fast=True,
     ),
 )
