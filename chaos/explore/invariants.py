@@ -60,9 +60,10 @@ def _check_held(world: World, state: State, granted: list[int]) -> None:
             if process is None:
                 continue
             if not in_force(turn, place):
-                left = "force" in dict(world.size.faults) and process.state == "PARKED"
-                left = left and place not in world.size.generations[turn.generation]
-                if job == holder and not left:  # what an operator left behind is the operator's
+                # What an operator left behind, who insisted or deleted the turn that would have waited, is theirs.
+                by_hand = not dict(world.size.faults).keys().isdisjoint(("force", "wipe"))
+                left = by_hand and process.state == "PARKED" and place not in world.size.generations[turn.generation]
+                if job == holder and not left:
                     raise Broken(8, f"{turn.holder} holds the turn and has a process on {name}, which was dropped")
                 continue
             if job != holder and process.state != "PARKED":

@@ -5,6 +5,7 @@ breaks. What follows from a wish is decided by `coordinator.decide.spec`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -54,6 +55,7 @@ async def put_group(engine: Engine, name: str, spec: GroupSpec) -> int:
         LedgerError: the group's record cannot be read: it is not overwritten.
     """
     _reported(engine.picture, spec)
+    _served_once(engine.picture, spec)
     error = engine.picture.group_error(name)
     if error is not None:
         raise error
@@ -119,6 +121,26 @@ def _reported(picture: Picture, spec: GroupSpec) -> None:
             if device not in known:
                 about = {"node": node.node, "device": device}
                 raise Refusal("NO_SUCH_DEVICE", f"The agent of {node.node} reports no device {device}.", about)
+
+
+def _served_once(picture: Picture, spec: GroupSpec) -> None:
+    """Refuse a device that a group has by the name of another node of the same machine.
+
+    Claims are by the nodes' names, and two agents with a state folder each do not see each other's locks.
+    """
+    boots: dict[str, str] = {}
+    nodes_of: defaultdict[tuple[str, str], list[str]] = defaultdict(list)  # by boot id and device
+    for node, agent in picture.nodes().items():
+        if agent is not None and agent.value.boot_id:
+            boots[node] = agent.value.boot_id
+            for device in agent.value.devices:
+                nodes_of[boots[node], device.uuid].append(node)
+    for node, uuid in ((one.node, device) for one in spec.nodes for device in one.devices):
+        for other in nodes_of[boots.get(node, ""), uuid]:
+            if other != node and uuid in picture.claims(other):
+                about = {"node": node, "device": uuid, "other": other}
+                message = f"Device {uuid} of {node} is that of {other}, which is taken: two agents serve one machine."
+                raise Refusal("DEVICE_CLAIMED", message, about)
 
 
 async def _read(engine: Engine, name: str, wanted: Sequence[Device]) -> _Stored:

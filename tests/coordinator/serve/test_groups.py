@@ -93,6 +93,20 @@ async def test_a_device_that_the_agent_does_not_report_is_refused(world: World) 
     assert info.metadata["next_step"]
 
 
+async def test_rule_11_one_device_of_two_agents_is_given_to_one_group(world: World) -> None:
+    """Claims are by node; two agents of one machine, with a state folder each, do not see each other's locks."""
+    replica = await world.replica()
+    stub = await world.stub(replica)
+    for node in ("n0", "n7"):
+        await world.agent(node, ("d0",))
+    await world.agent("n8", ("d8",))
+    await until_seen(replica, lambda: len(replica.engine.picture.nodes()) == 3)
+    await stub.PutGroup(put_request("g", n0=["d0"], n8=["d8"]))
+    with pytest.raises(grpc.aio.AioRpcError, match="Device d0 of n7 is that of n0, which is taken") as error:
+        await stub.PutGroup(put_request("y", n7=["d0"]))
+    assert info_of(error.value).reason == "DEVICE_CLAIMED"
+
+
 async def test_rule_11_one_device_claimed_by_two_groups_at_once_on_two_replicas(world: World) -> None:
     one, two = await world.replica(), await world.replica()
     stubs = [await world.stub(one), await world.stub(two)]
