@@ -339,6 +339,12 @@ class FakeCoordinator(pb_grpc.CoordinatorServicer):
         self.put = request
         return pb.Group(name=request.name)
 
+    async def Unquarantine(  # noqa: N802
+        self, request: pb.UnquarantineRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.UnquarantineResponse:
+        self.log.append(f"unquarantine {request.group} {request.job}{' by force' if request.force else ''}")
+        return pb.UnquarantineResponse()
+
     async def WatchGroups(  # noqa: N802
         self, request: pb.WatchGroupsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.Group]:

@@ -60,6 +60,12 @@ def test_watching_a_queue_shows_it_at_each_change(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_a_job_is_declared_sound_by_force_only_where_that_is_said(coordinator: FakeCoordinator) -> None:
+    assert run("unquarantine", "g", "a") == Exit.DONE
+    assert run("unquarantine", "g", "a", "--force") == Exit.DONE
+    assert coordinator.log == ["unquarantine g a", "unquarantine g a by force"]
+
+
 def test_a_group_is_put_as_it_is_written(coordinator: FakeCoordinator) -> None:
     line = "group put x --node n1=A,B --node n2=C --max-hold 1.5 --node-lost drop --drop-after 60"
     assert run(*line.split()) == Exit.DONE

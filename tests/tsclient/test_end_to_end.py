@@ -208,4 +208,6 @@ async def test_an_operator_by_the_command_line(world: World, capsys: pytest.Capt
         assert await timeslice("drain-node", "node-g", "--undo") == Exit.DONE
         assert await timeslice("unquarantine", "g", "nobody") == Exit.NOT_FOUND
         assert await timeslice("group", "put", "g", "--node", "node-g=dev-g,dev-g") == Exit.USAGE
+        assert await timeslice("group", "put", "h", "--node", "node-typo=d0") == Exit.DONE
+        assert "no agent of node node-typo is there" in capsys.readouterr().err
         assert await timeslice("group", "delete", "g", "--force") == Exit.DONE

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from tsclient.cli.options import add_command
@@ -62,7 +63,8 @@ def register(commands: Subparsers) -> None:
         actions, "delete", _delete, summary="delete a group once nobody holds it",
         text="""\
             Delete a group. Its holder keeps its turn until it yields; who waits is refused. Refused while jobs
-            are parked, since their state would be lost, unless forced.""",
+            are parked, since their state would be lost, unless forced: then their processes stay off the devices
+            for good, and are on no record any more. See `timeslice get jobs NAME` for them first, and end them.""",
         examples="timeslice group delete trainers\ntimeslice group delete trainers --force",
     )  # fmt: skip
     delete.add_argument("name", metavar="NAME")
@@ -113,7 +115,14 @@ def _put(args: argparse.Namespace) -> None:
         ),
         force=args.force,
     )
-    call(args, lambda stub, left: stub.PutGroup(request, timeout=left))
+    found = call(args, lambda stub, left: stub.PutGroup(request, timeout=left))
+    for state in found.nodes:
+        if not state.alive:
+            print(
+                f"timeslice: no agent of node {state.node} is there: nothing is switched until it is. Start it, or put "
+                "the group anew if that is no node's name.",
+                file=sys.stderr,
+            )
     print(f"Group {args.name} is to have {sum(len(d) for _, d in args.node)} devices on {len(args.node)} nodes.")
 
 

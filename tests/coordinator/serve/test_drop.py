@@ -59,6 +59,10 @@ async def test_rule_23_a_node_that_stays_away_is_dropped_and_is_cleared_before_i
     with pytest.raises(grpc.aio.AioRpcError, match="x had processes on n1") as refusal:
         await stub.Unquarantine(coordinator_pb2.UnquarantineRequest(group="g", job="x"))
     assert reason_of(refusal.value) == "NODE_DROPPED"
+    await stub.Unquarantine(coordinator_pb2.UnquarantineRequest(group="g", job="x", force=True))
+    health = await etcd.get(world.keys.job("g", "x"))
+    assert health is not None and decode(Job, health.value).health is Health.OK, "an operator who insists"
+    await etcd.put(world.keys.job("g", "x"), encode(Job(health=Health.QUARANTINED, why="again")))
 
     back = await world.agent("n1", ("d1",))
     await client.give_back(1, "b", granted.grants[0].token)
