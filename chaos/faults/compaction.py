@@ -39,4 +39,5 @@ async def _compact(endpoints: tuple[str, ...]) -> int:
         return revision
 
 
-FAULTS: tuple[Fault, ...] = (Fault("compaction", Party.ETCD, 3.0, _begin),)
+# Alone: whom it stops another fault may kill, or have killed.
+FAULTS: tuple[Fault, ...] = (Fault("compaction", Party.ETCD, 3.0, _begin, alone=True),)
