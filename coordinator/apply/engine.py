@@ -144,7 +144,6 @@ class Engine:
                 return Applied(revision, answer)
             if self.clock() >= deadline:
                 raise Conflict(f"others changed group {group} again and again")
-            await asyncio.sleep(0)  # what follows from the same view is decided meanwhile, and may be what is needed
 
     async def command_all(
         self,

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command whose guard is lost for good lets its replica do what makes it possible, and does not try without a pause.
-
-Two defences, either of which is enough: who pauses stands on no ticket (`Decision.stands_on`), and between two tries of
-a command its replica decides what follows.
-"""
+"""No command stands on what its own replica has yet to put right: it would try without a pause, and hold that up."""
 
 from __future__ import annotations
 
@@ -66,4 +62,4 @@ async def test_the_ticket_of_a_switch_goes_just_before_an_operators_word_is_writ
     else:
         await stub.Unquarantine(pb.UnquarantineRequest(group="g", job="x"))
     await until_seen(replica, lambda: phase() is not Phase.PREPARING)
-    assert sent < 100, "the release comes between"
+    assert sent < 100
