@@ -58,7 +58,7 @@ def returned(view: GroupView, turn: Turn, spec: Kept[GroupSpec]) -> Verdict | No
     if not out:
         return None
     in_force = spec.mod == turn.generation
-    wanted = {one.node for one in spec.value.nodes} if in_force else set(out) | set(turn.nodes)
+    wanted = {one.node for one in spec.value.nodes} if in_force else {*out, *turn.nodes} - {*turn.leaving}
     cleared = tuple(node for node in out if node not in wanted and _is_cleared(view, node))
     if cleared:
         why = f"{', '.join(cleared)} is cleared, and not wanted any more: it is forgotten."

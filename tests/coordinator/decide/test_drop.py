@@ -280,6 +280,11 @@ def test_rule_23_and_4_a_spec_without_a_dropped_node_waits_for_what_is_parked_th
     assert turn_of(forced).generation == 99
 
 
+def test_rule_23_and_4_who_leaves_goes_on_leaving_while_another_comes_back_and_a_spec_waits() -> None:
+    view = with_state(dropped(answered=True, nodes=("n1", "n3"), leaving=("n3",), **UNWANTED, spec_mod=99), "x")
+    assert (turn_of(view).nodes, turn_of(view).leaving) == (("n1", "n2", "n3"), ("n3",))
+
+
 @pytest.mark.parametrize("job", ["x", "a"], ids=["another", "the resident"])
 def test_rule_23_and_27_deletion_waits_for_what_is_parked_on_a_dropped_node(job: str) -> None:
     view = with_state(dropped(answered=True, deleting=True), job)
