@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -262,12 +261,7 @@ def _nodes(picture: Picture) -> Iterator[Finding]:
 
 def _shared_devices(picture: Picture) -> Iterator[Finding]:
     """Agents with a state folder each do not see each other's locks, and claims are by the node's name."""
-    names: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for node, agent in picture.nodes().items():
-        if agent is not None and agent.value.boot_id:
-            for device in agent.value.devices:
-                names[agent.value.boot_id, device.uuid].append(node)
-    for (_, device_name), nodes in names.items():
+    for (_, device_name), nodes in picture.servers().items():
         if len(nodes) > 1:
             said = f"Device {device_name} of one machine is served by the agents of {' and '.join(nodes)}."
             step = "End all but one of them: two groups could have the device at once."

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from coordinator.decide import GroupView, NodeState, Wait
 from ledger.errors import LedgerError
@@ -143,6 +143,15 @@ class Picture:
         index = self._index
         names = index.agents.keys() | index.claims.keys() | index.drains.keys() | self._groups_of.keys()
         return {node: index.agents.get(node) for node in sorted(names)}
+
+    def servers(self) -> Mapping[tuple[str, str], Sequence[str]]:
+        """By boot id and device, the nodes whose agents serve it: more than one where a machine has two agents."""
+        found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for node, agent in sorted(self._index.agents.items()):
+            if agent.value.boot_id:
+                for device in agent.value.devices:
+                    found[agent.value.boot_id, device.uuid].append(node)
+        return found
 
     def drain(self, node: str) -> Kept[Drain] | None:
         return self._index.drains.get(node)

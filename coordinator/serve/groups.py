@@ -5,7 +5,6 @@ breaks. What follows from a wish is decided by `coordinator.decide.spec`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -128,15 +127,10 @@ def _served_once(picture: Picture, spec: GroupSpec) -> None:
 
     Claims are by the nodes' names, and two agents with a state folder each do not see each other's locks.
     """
-    boots: dict[str, str] = {}
-    nodes_of: defaultdict[tuple[str, str], list[str]] = defaultdict(list)  # by boot id and device
-    for node, agent in picture.nodes().items():
-        if agent is not None and agent.value.boot_id:
-            boots[node] = agent.value.boot_id
-            for device in agent.value.devices:
-                nodes_of[boots[node], device.uuid].append(node)
+    agents, servers = picture.nodes(), picture.servers()
     for node, uuid in ((one.node, device) for one in spec.nodes for device in one.devices):
-        for other in nodes_of[boots.get(node, ""), uuid]:
+        agent = agents.get(node)
+        for other in servers.get((agent.value.boot_id, uuid), ()) if agent is not None else ():
             if other != node and uuid in picture.claims(other):
                 about = {"node": node, "device": uuid, "other": other}
                 message = f"Device {uuid} of {node} is that of {other}, which is taken: two agents serve one machine."
