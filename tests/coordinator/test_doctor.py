@@ -19,7 +19,7 @@ from coordinator.picture import Picture
 from ledger.codec import VERSION, encode
 from ledger.embedded import EtcdCluster
 from ledger.etcd import EtcdClient, KeyValue
-from ledger.etcd.errors import Unavailable
+from ledger.etcd.errors import QuotaExceeded, Unavailable
 from ledger.etcd.records import Alarm, AlarmType, Header, Member, MemberStatus
 from ledger.keys import Keys
 from ledger.records import (
@@ -205,10 +205,10 @@ def test_an_etcd_that_is_not_there(tmp_path: Any) -> None:
 
 async def test_an_alarm_and_a_lost_majority_are_seen(etcd_cluster: Callable[..., EtcdCluster]) -> None:
     cluster = etcd_cluster(3, options=("--quota-backend-bytes", str(1 << 20)))
-    async with EtcdClient(cluster.endpoints) as client:
-        with contextlib.suppress(Exception):
+    async with EtcdClient(cluster.endpoints, timeout=30) as client:
+        with pytest.raises(QuotaExceeded):
             for number in range(40):
-                await client.put(b"/x/%d" % number, b"x" * 100_000)
+                await client.put(b"/x/%d" % number, b"x" * 100_000, idempotent=True)
     assert "NOSPACE" in etcdctl(cluster.endpoints, "alarm", "list")
     told = await asyncio.to_thread(doctor, cluster.endpoints, "/t/", "-o", "json", "--quota-bytes", str(1 << 20))
     assert any(level == "bad" and "NOSPACE" in said for level, said in said_of(told))
