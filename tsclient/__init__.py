@@ -81,7 +81,7 @@ __all__ = [
 
 def acquire(*groups: str, **options: Unpack[Options]) -> Turn:
     """As `Client.acquire`, by the process's own client."""
-    return default.get().acquire(*groups, **options)
+    return default.acquire(groups, options)
 
 
 def accelerators(*groups: str, **options: Unpack[Options]) -> Accelerators:

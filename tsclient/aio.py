@@ -17,14 +17,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tsclient import client, forks, settings
 from tsclient.awaiting import AsyncInbox
-from tsclient.errors import LockLost, TimesliceError
-from tsclient.options import Options, asking
+from tsclient.errors import ClientClosed, LockLost, TimesliceError, Unavailable
+from tsclient.options import OPENING, Options, asking, opening_within
 from tsclient.settings import Tls
 from tsclient.turn import AnyTurn, add_note
 
@@ -90,8 +91,12 @@ class Client:
 
     async def acquire(self, *groups: str, **options: Unpack[Options]) -> Turn:
         """As `tsclient.Client.acquire`."""
+        return await self.acquire_since(time.monotonic(), groups, options)
+
+    async def acquire_since(self, began: float, groups: tuple[str, ...], options: Options) -> Turn:
+        """As `tsclient.Client.acquire_since`."""
         forks.check(self._born)
-        ask = asking(self._settings, groups, Turn, **options)
+        ask = asking(self._settings, groups, Turn, began, **options)
         inbox: AsyncInbox[Reply] = AsyncInbox()
         try:
             return await inbox.drive(self._engine.acquiring(inbox, ask.request, ask.timeout, ask.on_progress))
@@ -159,7 +164,7 @@ async def connect(
     backend: str | None = None,
     tls: Tls | None = None,
     in_process: bool | None = None,
-    connect_timeout: float = 30.0,
+    connect_timeout: float = OPENING,
 ) -> Client:
     """As `tsclient.connect`."""
     where = settings.load(endpoints, job, ttl, backend, tls, in_process)
@@ -181,20 +186,40 @@ class _Default:
         self._client: Client | None = None
         self._connecting: asyncio.Task[Client] | None = None
 
-    async def get(self) -> Client:
-        """Tasks that come while it is being opened wait for the same one."""
+    async def acquire(self, groups: tuple[str, ...], options: Options) -> Turn:
+        """As `Client.acquire`; what opening the session takes is of its time."""
+        began = time.monotonic()
+        return await (await self._opened(opening_within(options.get("timeout")))).acquire_since(began, groups, options)
+
+    async def _opened(self, within: float) -> Client:
+        """Tasks that come while it is being opened wait for the same one, each for as long as it has."""
         if self._client is not None and not self._client.closed:
             return self._client
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.ensure_future(connect())
-        self._client = await asyncio.shield(self._connecting)
-        return self._client
+            self._connecting.add_done_callback(self._keep)
+        connecting = self._connecting
+        done, _ = await asyncio.wait({connecting}, timeout=within)
+        if not done:
+            raise Unavailable(f"No coordinator has opened a session in {within:g} s.")
+        if connecting.cancelled():
+            raise ClientClosed("The client was closed while its session was being opened.")
+        return connecting.result()
+
+    def _keep(self, connecting: asyncio.Task[Client]) -> None:
+        """It is there, also where nobody waits for it any more: the next acquire's."""
+        if not connecting.cancelled() and connecting.exception() is None and connecting is self._connecting:
+            self._client = connecting.result()
 
     def forget(self) -> None:
         """In a forked child: the client is the parent's."""
         self._client = self._connecting = None
 
     async def close(self) -> bool:
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None and not connecting.done():
+            connecting.cancel()
+            await asyncio.wait({connecting})
         mine, self._client = self._client, None
         return True if mine is None else await mine.close()
 
@@ -205,7 +230,7 @@ forks.in_child(_default.forget)
 
 async def acquire(*groups: str, **options: Unpack[Options]) -> Turn:
     """As `Client.acquire`, by the process's own client, which is opened from the environment at its first use."""
-    return await (await _default.get()).acquire(*groups, **options)
+    return await _default.acquire(groups, options)
 
 
 def accelerators(*groups: str, **options: Unpack[Options]) -> Accelerators:

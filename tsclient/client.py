@@ -6,12 +6,14 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tsclient import forks, settings
-from tsclient.options import Options, asking
+from tsclient.errors import Unavailable
+from tsclient.options import OPENING, Options, asking, opening_within
 from tsclient.settings import Tls
 from tsclient.turn import Turn
 from tsclient.waiting import BlockingInbox
@@ -66,8 +68,12 @@ class Client:
             JobQuarantined, AlreadyQueued, NoSuchGroup, GroupDeleting, ...: refused.
             ClientClosed, ForkedClient: there is no session to ask in.
         """
+        return self.acquire_since(time.monotonic(), groups, options)
+
+    def acquire_since(self, began: float, groups: tuple[str, ...], options: Options) -> Turn:
+        """`acquire`, for who has waited since ``began`` (monotonic, s)."""
         forks.check(self._born)
-        ask = asking(self._settings, groups, Turn, **options)
+        ask = asking(self._settings, groups, Turn, began, **options)
         inbox: BlockingInbox[Reply] = BlockingInbox()
         try:
             return inbox.drive(self._engine.acquiring(inbox, ask.request, ask.timeout, ask.on_progress))
@@ -148,7 +154,7 @@ def connect(
     backend: str | None = None,
     tls: Tls | None = None,
     in_process: bool | None = None,
-    connect_timeout: float = 30.0,
+    connect_timeout: float = OPENING,
 ) -> Client:
     """Open a session with the coordinators.
 
@@ -211,12 +217,21 @@ class Default:
         self._lock = threading.Lock()
         self._client: Client | None = None
 
-    def get(self) -> Client:
+    def acquire(self, groups: tuple[str, ...], options: Options) -> Turn:
+        """As `Client.acquire`; what opening the session takes is of its time."""
+        began = time.monotonic()
+        return self._opened(began, opening_within(options.get("timeout"))).acquire_since(began, groups, options)
+
+    def _opened(self, began: float, within: float) -> Client:
         """See `connect` for what it raises. After a close it is opened anew."""
-        with self._lock:
+        if not self._lock.acquire(timeout=within):
+            raise Unavailable(f"Another thread is opening the session, and had none in {within:g} s.")
+        try:
             if self._client is None or self._client.closed:
-                self._client = connect()
+                self._client = connect(connect_timeout=within - (time.monotonic() - began))
             return self._client
+        finally:
+            self._lock.release()
 
     def forget(self) -> None:
         """In a forked child: the lock may be held by a thread that is not here, the client is the parent's."""

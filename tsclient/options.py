@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 IfHeld = Literal["refuse", "wait"]
 OnLoss = Literal["raise", "kill"]
 
+OPENING = 30.0  # seconds for a session, where nothing says less
 _INT64 = 1 << 63
 _NAME_MAX = 1_000  # more than any coordinator takes: a message to the helper, or to them, has to end somewhere
 
@@ -30,7 +31,8 @@ _Turn = TypeVar("_Turn", bound="AnyTurn")
 class Options(TypedDict, total=False):
     """
     Attributes:
-        timeout: seconds to wait at most; None: as long as it takes.
+        timeout: seconds to wait at most; None: as long as it takes. The functions of the module open the session
+            at their first use: in this time too, and in half a minute at most.
         priority: larger is served first. Not for several groups at once.
         job: another than the client's.
         if_held: what to do if another process has a ticket for the job: be refused, or wait for its end.
@@ -68,6 +70,7 @@ def asking(
     settings: Settings,
     groups: tuple[str, ...],
     turn: type[_Turn],
+    began: float,
     *,
     timeout: float | None = None,
     priority: int = 0,
@@ -77,7 +80,7 @@ def asking(
     on_loss: OnLoss | None = None,
     on_lost: OnLost | None = None,
 ) -> Asking[_Turn]:
-    """See `Options`.
+    """See `Options`; ``began``: since when it is waited for, by the monotonic clock.
 
     Raises:
         BadRequest: something is missing, unknown or contradicts another.
@@ -103,7 +106,12 @@ def asking(
         on_progress = ProgressLine()
     want = Want(who, groups, priority, join=if_held == "wait", backend=settings.backend)
     kill = settings.kill_on_loss if on_loss is None else on_loss == "kill"
-    return Asking(Request(want, turn, kill, on_lost), timeout, on_progress)
+    return Asking(Request(want, turn, kill, on_lost, began), timeout, on_progress)
+
+
+def opening_within(timeout: float | None) -> float:
+    """Seconds for the session to be opened in, for an acquire that has so many."""
+    return OPENING if timeout is None else max(0.0, min(timeout, OPENING))
 
 
 # What cannot be written into a message is refused here: in the session it would end the client, with all its turns.

@@ -158,6 +158,27 @@ async def test_the_modules_functions_use_the_environment(
     assert coordinator.sessions == {}
 
 
+async def test_the_first_acquires_time_is_the_openings_too(
+    coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has no time left goes; the session is the next one's all the same."""
+    monkeypatch.setenv("TIMESLICE_ENDPOINTS", ",".join(coordinator.endpoints))
+    monkeypatch.setenv("TIMESLICE_JOB_ID", "a")
+    with pytest.raises(tsclient.Unavailable, match="a session in 0 s"):
+        await ts.acquire("g", timeout=0)
+    async with ts.accelerators("g", timeout=30):
+        assert coordinator.log.count("open") == 1
+    assert await ts.close()
+    with pytest.raises(tsclient.Unavailable):
+        await ts.acquire("g", timeout=0)
+    waiting = asyncio.ensure_future(ts.acquire("g", timeout=30))
+    await asyncio.sleep(0)
+    assert await ts.close()
+    with pytest.raises(tsclient.ClientClosed, match="while its session"):
+        await waiting
+    await until(lambda: coordinator.sessions == {})
+
+
 async def test_connecting_to_nobody_says_so_in_time() -> None:
     with pytest.raises(tsclient.Unavailable, match=r"127\.0\.0\.1:1 "):
         await ts.connect("127.0.0.1:1", job="a", connect_timeout=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +16,7 @@ import tsclient as ts
 from tests.tsclient.fake_coordinator import FakeCoordinator
 from tests.tsclient.processes import helper_pid, stopped
 from tests.tsclient.waiting import until
+from tsclient.client import default
 
 Connect = Callable[..., ts.Client]
 
@@ -314,6 +316,37 @@ def test_close_gives_back_everything_and_ends_the_wait_of_others(
 def test_connecting_to_nobody_says_so_in_time() -> None:
     with pytest.raises(ts.Unavailable, match=r"127\.0\.0\.1:1 "):
         ts.connect("127.0.0.1:1", job="a", connect_timeout=0.5)
+
+
+def test_the_first_acquires_time_is_the_openings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESLICE_ENDPOINTS", "127.0.0.1:1")
+    monkeypatch.setenv("TIMESLICE_JOB_ID", "a")
+    opening = threading.Event()
+
+    def first() -> None:
+        opening.set()
+        ts.acquire("g", timeout=5)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(first)
+        opening.wait(timeout=60)
+        until(default._lock.locked)
+        with pytest.raises(ts.Unavailable, match="Another thread"):
+            ts.acquire("g", timeout=0)
+        with pytest.raises(ts.Unavailable, match=r"a session in (4\.\d+|5) s"):
+            waiting.result(timeout=60)
+    with pytest.raises(ts.Unavailable, match=r"a session in \S+ s"), ts.accelerators("g", timeout=0.5):
+        pass
+
+
+def test_what_the_opening_took_is_of_the_acquires_time(coordinator: FakeCoordinator, connect: Connect) -> None:
+    client = connect()
+    held = client.acquire("g", timeout=30)
+    began = time.monotonic() - 30
+    with pytest.raises(ts.AcquireTimeout, match=r"within 30\.5 s"):
+        client.acquire_since(began, ("g",), {"job": "b", "timeout": 30.5})
+    assert time.monotonic() - began < 50
+    held.yield_()
 
 
 def test_an_acquire_for_no_job_is_refused(coordinator: FakeCoordinator, connect: Connect) -> None:

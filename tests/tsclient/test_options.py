@@ -36,23 +36,23 @@ SETTINGS = settings.Settings(("h:1",), "a")
 )
 def test_what_cannot_be_right_is_refused(groups: tuple[str, ...], said: dict[str, object], words: str) -> None:
     with pytest.raises(ts.BadRequest, match=words):
-        options.asking(SETTINGS, groups, ts.Turn, **said)  # type: ignore[arg-type]
+        options.asking(SETTINGS, groups, ts.Turn, 0.0, **said)  # type: ignore[arg-type]
 
 
 def test_a_name_that_would_break_a_message_is_refused() -> None:
     with pytest.raises(ts.TimesliceError, match="no name"):
-        options.asking(SETTINGS, ("g" * 2_000_000,), ts.Turn)
+        options.asking(SETTINGS, ("g" * 2_000_000,), ts.Turn, 0.0)
 
 
 def test_the_environment_counts_where_an_acquire_says_nothing() -> None:
     said = settings.load(
         environ={"TIMESLICE_ENDPOINTS": "h:1", "TIMESLICE_ON_LOSS": "kill", "TIMESLICE_PROGRESS": "line"}, job="a"
     )
-    ask = options.asking(said, ("g",), ts.Turn)
+    ask = options.asking(said, ("g",), ts.Turn, 0.0)
     assert ask.request.kill
     assert isinstance(ask.on_progress, ProgressLine)
-    assert not options.asking(said, ("g",), ts.Turn, on_loss="raise").request.kill
-    assert options.asking(said, ("g",), ts.Turn, on_progress=print).on_progress is print
+    assert not options.asking(said, ("g",), ts.Turn, 0.0, on_loss="raise").request.kill
+    assert options.asking(said, ("g",), ts.Turn, 0.0, on_progress=print).on_progress is print
 
 
 @pytest.mark.parametrize("name", ["TIMESLICE_ON_LOSS", "TIMESLICE_PROGRESS", "TIMESLICE_DISABLED"])
