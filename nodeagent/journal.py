@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an agent must know after a crash: a small file, written before the thing itself is done.
 
-One entry a line, each with a checksum: ``<crc32> <JSON>``. An entry counts once it is on the disk (fsync). A last line
-without its end is a write that a crash cut short: nobody was told that it was done, so it is dropped. Any other damage
-is `JournalCorrupt`. When the file has grown it is replaced by one line that says it all.
+One entry a line, each with a checksum: ``<crc32> <JSON>``. An entry counts once it is on the disk: its bytes and the
+file's length (fdatasync), without waiting for whatever else the file system has in hand. A last line without its end is
+a write that a crash cut short: nobody was told that it was done, so it is dropped. Any other damage is
+`JournalCorrupt`. When the file has grown it is replaced by one line that says it all.
 
 What is only noted counts in this life at once, and is on the disk with the next entry: for what nobody may rely upon
 before that entry is there, so that a phase of a switch waits for the disk once.
@@ -162,7 +163,7 @@ class Journal:
             lines = b"".join(map(_line, entries))
             try:
                 _write_all(self._fd, lines)
-                os.fsync(self._fd)
+                os.fdatasync(self._fd)
             except OSError:
                 # Part of it may be there, and a later entry must not follow a broken line.
                 os.ftruncate(self._fd, self._size)

@@ -126,7 +126,7 @@ class Agent:
 
     def _note(self) -> None:
         os.write(self._journal, _ENTRY)
-        os.fsync(self._journal)
+        os.fdatasync(self._journal)
 
 
 def _by_directive(hand_off: Sequence[Step]) -> list[list[Step]]:

@@ -203,12 +203,16 @@ def test_an_etcd_that_is_not_there(tmp_path: Any) -> None:
     assert doctor(("no endpoint",), "/t/").returncode == 2
 
 
+async def fill(cluster: EtcdCluster) -> None:
+    async with EtcdClient(cluster.endpoints, timeout=30) as client:
+        for number in range(40):
+            await client.put(b"/x/%d" % number, b"x" * 100_000, idempotent=True)
+
+
 async def test_an_alarm_and_a_lost_majority_are_seen(etcd_cluster: Callable[..., EtcdCluster]) -> None:
     cluster = etcd_cluster(3, options=("--quota-backend-bytes", str(1 << 20)))
-    async with EtcdClient(cluster.endpoints, timeout=30) as client:
-        with pytest.raises(QuotaExceeded):
-            for number in range(40):
-                await client.put(b"/x/%d" % number, b"x" * 100_000, idempotent=True)
+    with pytest.raises(QuotaExceeded):
+        await fill(cluster)
     assert "NOSPACE" in etcdctl(cluster.endpoints, "alarm", "list")
     told = await asyncio.to_thread(doctor, cluster.endpoints, "/t/", "-o", "json", "--quota-bytes", str(1 << 20))
     assert any(level == "bad" and "NOSPACE" in said for level, said in said_of(told))

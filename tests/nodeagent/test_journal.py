@@ -85,7 +85,7 @@ def test_what_was_noted_stays_owed_while_the_disk_is_full(path: Path, monkeypatc
     journal = Journal(path)
     journal.note("g", highest=3)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fdatasync", full)
         with pytest.raises(JournalUnwritable):
             journal.flush()
     journal.update("h", highest=1)
@@ -119,7 +119,7 @@ def test_an_entry_that_says_nonsense_is_an_error(path: Path) -> None:
         Journal(path)
 
 
-@pytest.mark.parametrize("call", ["write", "fsync"])
+@pytest.mark.parametrize("call", ["write", "fdatasync"])
 def test_a_full_disk_changes_nothing_and_says_so(path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     journal = Journal(path)
     journal.update("g", highest=1)
