@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 _LOCK_SHARE = 0.5
 """The part of what is left that an attempt to lock may take."""
 
-_OUTLAST_KERNEL = 1.0
-"""Seconds that a lock in hand has to end, once a newer directive is there."""
+_OUTLAST_KERNEL = 10.0
+"""Seconds that a lock in hand has to end, once a newer directive is there: one that hangs must not hold that up."""
 
 
 class Switch:
@@ -248,7 +248,8 @@ class Switch:
         try:
             await asyncio.wait({task, newer}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                # A lock that is given up may still come, and stop whoever is granted next. A kernel is short as a rule.
+                # A lock that is given up would still come, once the kernel ends that it waits for, and stop whoever is
+                # granted next.
                 await asyncio.wait({task}, timeout=_OUTLAST_KERNEL)
                 raise Superseded
             return task.result()

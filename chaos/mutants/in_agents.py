@@ -88,6 +88,20 @@ AGENTS: tuple[Mutant, ...] = (
         "It is looked at once more before the incoming job is unlocked (rule 13): that look is out here, too.",
     ),
     Mutant(
+        "released-before-the-lock-came",
+        "A PREPARE that is given up leaves a lock that waits for a kernel to come whenever it likes.",
+        (
+            Edit(
+                _SWITCH,
+                "Switch._unless_newer",
+                "                await asyncio.wait({task}, timeout=_OUTLAST_KERNEL)\n                raise Superseded",
+                "                raise Superseded",
+            ),
+        ),
+        Pytest(f"{_TESTS}/test_late_locks.py"),
+        "A look unlocks it within a second, and has the holder stopped until then.",
+    ),
+    Mutant(
         "helper-without-the-lock",
         "A helper does not inherit its devices' OS locks.",
         (Edit("nodeagent/helpers.py", "Helper.start", "pass_fds=tuple(lock_fds), ", ""),),

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ledger.records import Outcome
 from tests.nodeagent.director import PREPARE, RELEASE, Director
 from tests.nodeagent.simnode import until
 from tests.nodeagent.test_dead_helpers import busy
 
-_KERNEL_MS = 500
 
-
-async def test_a_lock_that_waits_for_a_kernel_is_over_before_the_release_is_answered(boss: Director) -> None:
+@pytest.mark.parametrize("kernel_ms", [500, 2_500])
+async def test_a_lock_that_waits_for_a_kernel_is_over_before_the_release_is_answered(
+    boss: Director, kernel_ms: int
+) -> None:
     boss.start_agent("--ttl", "60")
     await boss.switch(1, "a")
     a = boss.node.workload("a").attach("SIM-0")
-    a.send(f"touch SIM-0 {_KERNEL_MS}")
+    a.send(f"touch SIM-0 {kernel_ms}")
     until(lambda: boss.node.events()[-1].name == "touch-begin", "the kernel runs")
     await boss.tell(PREPARE, 2, "b")
     until(lambda: busy(boss, a.pid), "the driver is locking")
