@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chaos.explore.device import life_of
+from chaos.explore.invariants import Broken
 from chaos.explore.picture import EPOCH, GHOST, GROUP, SPEC, TICKET, TOKEN, Picture
 from chaos.explore.state import DirectiveState, Effect, Guards, TicketChange, TurnState
 from coordinator.apply.transaction import Transaction
@@ -32,22 +33,24 @@ from ledger.records import (
 KEYS = Keys("/explored/")
 
 
-class LeaseLost(Exception):
-    """A transaction would have taken a ticket off its session's lease (invariant 7)."""
-
-
 def effect_of(picture: Picture, view: GroupView, decision: Decision, written: Transaction) -> Effect:
-    """The effect of a decision that was made on this view and is written so. Raises LeaseLost."""
+    """The effect of a decision that was made on this view and is written so.
+
+    Raises:
+        Broken: its numbers do not grow (4), or it takes a ticket off its session's lease (7).
+    """
     jobs, places = picture.jobs, {str(name): place for place, name in enumerate(picture.names)}
     after, highest = decision.turn, view.highest_epoch()
-    new_epoch = after is not None and (view.turn is None or after.epoch != EPOCH)
-    stale = any(node.ack and node.ack.value.outcome is Outcome.STALE for node in view.nodes.values())
+    new_epoch = after is not None and _is_new("epoch", EPOCH, after.epoch, view)
+    acks = [node.ack.value for node in view.nodes.values() if node.ack]
+    seen = max(highest, *(ack.highest_epoch for ack in acks if ack.outcome is Outcome.STALE), EPOCH)
     return Effect(
         guards=_guards(picture, places, decision, written),
         turn=_turn_state(picture, after) if after else None,
         new_epoch=new_epoch,
-        overtakes=new_epoch and (stale or highest > EPOCH),
-        new_token=after is not None and after.token != TOKEN,
+        # The next switch's epoch is larger still than that of a turn which tells nobody anything.
+        overtakes=after is not None and new_epoch and EPOCH < seen <= after.epoch - bool(decision.directives),
+        new_token=after is not None and _is_new("token", TOKEN, after.token, view),
         tickets=tuple(sorted(_change(picture, change) for change in decision.tickets)),
         directives=tuple(sorted((places[node], _directive(picture, one)) for node, one in decision.directives.items())),
         health=tuple(
@@ -58,6 +61,18 @@ def effect_of(picture: Picture, view: GroupView, decision: Decision, written: Tr
         forget=tuple(sorted(places[node] for node in decision.forget)),
         removed=decision.remove_group,
     )
+
+
+def _is_new(what: str, before: int, after: int, view: GroupView) -> bool:
+    """Whether it is another number, which must be larger than all that were given before.
+
+    Where no turn is there to say what was, those were all below the store's revision.
+    """
+    if view.turn is None and after < view.revision:
+        raise Broken(4, f"the first turn has {what} {after}, and the store is at revision {view.revision}")
+    if view.turn is not None and after < before:
+        raise Broken(4, f"{what} {before} is followed by {after}")
+    return view.turn is None or after > before
 
 
 def _guards(picture: Picture, places: Mapping[str, int], decision: Decision, written: Transaction) -> Guards:
@@ -93,7 +108,7 @@ def _guards(picture: Picture, places: Mapping[str, int], decision: Decision, wri
     for op in written.ops:
         place = KEYS.place(op.key)
         if isinstance(op, Put) and place and place.kind is Kind.TICKET and not (op.lease or op.ignore_lease):
-            raise LeaseLost(f"invariant 7: a ticket is taken off its lease: {decision.why}")
+            raise Broken(7, f"a ticket is taken off its lease: {decision.why}")
     sort = (tuple(sorted(tickets.items())), tuple(sorted(health.items())))
     return Guards(turn, spec, *sort, empty, tuple(sorted(away)), tuple(sorted(free)), tuple(sorted(kept)))
 

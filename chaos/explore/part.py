@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from chaos.explore.bridge import Core
 from chaos.explore.coverage import Coverage, Ways
-from chaos.explore.effects import LeaseLost
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.seen import Seen
 from chaos.explore.size import Size
@@ -111,7 +110,7 @@ class Part:
                 if not inside:
                     at_rest += 1
                     check_rest(self._world, state)
-            except (Broken, LeaseLost) as error:
+            except Broken as error:
                 broken = broken or (mark, str(error))
             self._sources.append(budget.alike(mark))
             self._counts.append(len(inside))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos.explore.coverage import Ways
-from chaos.explore.effects import LeaseLost
 from chaos.explore.faults import Budget
 from chaos.explore.invariants import Broken, check_rest, check_state
 from chaos.explore.part import Found, Handle, Here, Part, There, Told
@@ -229,7 +228,7 @@ class _Replay:
             inside = [following for following in self._world.next(state) if following.inside]
             if not inside:
                 check_rest(self._world, state)
-        except (Broken, LeaseLost) as error:
+        except Broken as error:
             return str(error)
         return ""
 

@@ -274,6 +274,23 @@ DECISIONS: tuple[Mutant, ...] = (
         fast=True,
     ),
     Mutant(
+        "token-falls",
+        "A grant has a smaller token than the one before.",
+        (Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token - 1"),),
+        _breaks(4, search="--nodes 1"),
+        fast=True,
+    ),
+    Mutant(
+        "numbers-forget-the-store",
+        "A group that is made anew begins to count its tokens anew.",
+        (
+            Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token + 1"),
+            Edit(_NUMBERS, "new_turn", "token=view.revision", "token=0"),
+        ),
+        _breaks(4, search="--nodes 1 --fault wipe"),
+        fast=True,
+    ),
+    Mutant(
         "back-as-before",
         "A node that was dropped is taken back, and who was on without it is believed to be on there too.",
         (
