@@ -102,10 +102,15 @@ def total(results: Iterable[Result]) -> Figures:
 
 
 def code_state(folder: Path) -> str:
-    """The commit checked out around ``folder``, and a mark of what is changed since; ``unknown`` outside git."""
+    """The commit checked out around ``folder``, and a mark of what is changed or new since; ``unknown`` outside git."""
     try:
         commit = _git(folder, "rev-parse", "--short=12", "HEAD").strip().decode()
         changed = _git(folder, "diff", "HEAD")
+        root = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
+        new = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+        for path in (root / os.fsdecode(one) for one in new if one):
+            if path.is_file() and not path.is_symlink():
+                changed += os.fsencode(path) + b"\0" + path.read_bytes()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return f"{commit}-dirty-{hashlib.sha256(changed).hexdigest()[:8]}" if changed else commit

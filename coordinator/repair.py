@@ -30,6 +30,19 @@ class Repaired:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """All that was done.
+
+    Attributes:
+        repaired: the groups that have been put right.
+        unreadable: why others were left as they are; they stand still until each is rebuilt by itself.
+    """
+
+    repaired: tuple[Repaired, ...]
+    unreadable: tuple[LedgerError, ...]
+
+
 class ReplicasRunning(LedgerError):
     """A repair while replicas run: they would decide on what is about to be changed."""
 
@@ -76,13 +89,12 @@ def restored(view: GroupView) -> Decision | None:
     return Decision(f"nobody can say who is on{said}", after, granted)
 
 
-async def repair_restored(client: EtcdClient, keys: Keys) -> list[Repaired]:
-    """Carry out `restored` for every group.
+async def repair_restored(client: EtcdClient, keys: Keys) -> Restoration:
+    """Carry out `restored` for every group that can be read.
 
     Raises:
         ReplicasRunning: nothing was changed.
         LostRace: the groups before it are repaired.
-        LedgerError: a record cannot be read.
         EtcdError: etcd did not do it.
     """
     listed = await client.get_prefix(keys.root)
@@ -91,9 +103,11 @@ async def repair_restored(client: EtcdClient, keys: Keys) -> list[Repaired]:
     if running := tuple(sorted(picture.replicas())):
         raise ReplicasRunning(running)
     done: list[Repaired] = []
+    unreadable: list[LedgerError] = []
     for group in picture.group_names():
         if (error := picture.group_error(group)) is not None:
-            raise error
+            unreadable.append(error)
+            continue
         view = picture.group(group)
         decision = restored(view) if view else None
         if view is None or decision is None:
@@ -102,4 +116,4 @@ async def repair_restored(client: EtcdClient, keys: Keys) -> list[Repaired]:
         if not (await client.txn(txn.compares, txn.ops)).succeeded:
             raise LostRace(group)
         done.append(Repaired(group, decision.why))
-    return done
+    return Restoration(tuple(done), tuple(unreadable))

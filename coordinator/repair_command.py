@@ -59,20 +59,22 @@ async def _repair(args: argparse.Namespace) -> int:
         client, keys = store_from(args).open()
         async with client:
             if args.restored:
-                await _restored(client, keys)
-            else:
-                await _rebuild(client, keys, args.group, dry_run=args.dry_run)
+                return await _restored(client, keys)
+            await _rebuild(client, keys, args.group, dry_run=args.dry_run)
     except (LedgerError, EtcdError, ValueError, OSError) as error:
         print(f"timeslice repair: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _restored(client: EtcdClient, keys: Keys) -> None:
+async def _restored(client: EtcdClient, keys: Keys) -> int:
     done = await repair_restored(client, keys)
-    for one in done:
+    for one in done.repaired:
         print(f"{one.group}: {one.what}")
-    print(f"{len(done)} groups repaired; start the coordinators now.")
+    print(f"{len(done.repaired)} groups repaired; start the coordinators now.")
+    for error in done.unreadable:
+        print(f"timeslice repair: left as it is: {error}", file=sys.stderr)
+    return 1 if done.unreadable else 0
 
 
 async def _rebuild(client: EtcdClient, keys: Keys, group: str, *, dry_run: bool) -> None:

@@ -38,7 +38,7 @@ def test_groups_of_the_system_and_of_the_floor_hand_off_all_the_time() -> None:
     assert (system.name, below.name) == ("system, 3 groups", "floor, 3 groups")
     for row in (system, below):
         assert row.figures["per_s"] > 0
-        # A ticket, and what a hand-off takes; the window's edges cut some in two.
-        assert 4.5 < row.figures["revisions"] < 7.5
+        # A ticket, and what a hand-off takes, but the window's edges cut some in two; what waits goes as one revision.
+        assert 1 < row.figures["revisions"] < 7.5
         assert {"agents_cpu_ms", "etcd_cpu_ms", "replica_cpu_ms"} <= row.figures.keys()
     assert system.figures["of_floor"] == system.figures["per_s"] / below.figures["per_s"]

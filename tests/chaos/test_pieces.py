@@ -157,6 +157,10 @@ def test_changed_code_is_other_code(tmp_path: Path) -> None:
     file.write_text("3", encoding="ascii")
     assert second.startswith(f"{clean}-dirty-")
     assert code_state(tmp_path) not in (clean, second)
+    file.write_text("1", encoding="ascii")
+    assert code_state(tmp_path) == clean
+    (tmp_path / "new").write_text("4", encoding="ascii")
+    assert code_state(tmp_path).startswith(f"{clean}-dirty-")
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ async def test_rule_10_grants_go_residents_become_unknown_and_waiters_stay(etcd:
     keys = Keys(prefix.decode())
     async with EtcdClient(etcd.endpoints) as client:
         await fill(client, keys)
-        (done,) = await repair_restored(client, keys)
+        (done,) = (await repair_restored(client, keys)).repaired
         assert done.group == "g"
         turn = await turn_of(client, keys)
         assert turn.phase is Phase.IDLE
@@ -88,13 +88,18 @@ async def test_it_is_refused_while_a_replica_runs(etcd: TestEtcd, prefix: bytes)
         assert await turn_of(client, keys) == HELD
 
 
-async def test_a_malformed_record_is_never_overwritten(etcd: TestEtcd, prefix: bytes) -> None:
+async def test_a_malformed_record_is_never_overwritten_and_keeps_no_other_group_from_its_repair(
+    etcd: TestEtcd, prefix: bytes
+) -> None:
     keys = Keys(prefix.decode())
     async with EtcdClient(etcd.endpoints) as client:
         await fill(client, keys)
+        await client.put(keys.turn("z"), encode(HELD))
         await client.put(keys.turn("g"), b"nonsense")
-        with pytest.raises(RecordMalformed):
-            await repair_restored(client, keys)
+        done = await repair_restored(client, keys)
+        assert [one.group for one in done.repaired] == ["z"]
+        (error,) = done.unreadable
+        assert isinstance(error, RecordMalformed)
         kv = await client.get(keys.turn("g"))
         assert kv is not None
         assert kv.value == b"nonsense"
