@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m chaos.short``: a little of every kind of fault, with fixed seeds, in about two minutes. What CI runs.
+"""``python -m chaos.short``: a few faults of each of some scenarios, with fixed seeds, in about a minute. What CI runs.
+
+Processes are killed, stopped and restarted, nodes refuse, waiters give up, sessions come and go, etcd's leader changes.
+The network's faults, compaction, failpoints, faults of a client's helper alone, and members of etcd that are stopped or
+restarted are not here, but in the scenarios `mixed` and `failpoints`.
 
 Each scenario has a world and a process of its own; two run side by side.
 """
@@ -41,7 +45,7 @@ COUNTS: Mapping[str, int] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0: every promise held."""
-    parser = argparse.ArgumentParser(prog="python -m chaos.short", description="A little of every kind of fault.")
+    parser = argparse.ArgumentParser(prog="python -m chaos.short", description="A few faults of some scenarios each.")
     parser.add_argument("--workers", type=int, default=2, help="scenarios side by side (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     by_name = {one.name: one for one in ALL}
