@@ -8,7 +8,7 @@ What no lock of this design can do without, in the same order, between as many p
 * in the replica one watch of everything, each value decoded; in the agent one watch of its node, likewise;
 * the same transactions: their puts, their deletes and their compares, with values as long as the system's, since they
   *are* the system's, observed in the same run and replayed under another prefix; encoded from JSON anew for each write;
-* the agent's journal: an fsync before PREPARE's work and one before COMMIT's (rule 15), and one behind the answer;
+* the agent's journal: an fdatasync before PREPARE's work, one before COMMIT's (rule 15), and one behind the answer;
 * in COMMIT one linearizable read of the directive before anything irreversible (rules 2 and 36);
 * the calls that the rules demand of the driver, each a JSON line through a pipe to the helper process that makes it
   and over a socket to the device's process: rule 8's looks at PREPARE, at COMMIT after locking and before the incoming

@@ -92,7 +92,7 @@ def told(script: Script) -> tuple[str, ...]:
         calls, rereads = sum(step.calls for step in steps), sum(step.rereads for step in steps)
         return (
             f"floor, {what}: {transactions} transactions, {keys} keys, {length} bytes of values; "
-            f"{calls} calls of the driver, {rereads} linearizable reads, {3 if calls else 0} fsyncs of the journal"
+            f"{calls} calls of the driver, {rereads} linearizable reads, {3 if calls else 0} fdatasyncs of the journal"
         )
 
     return (
