@@ -72,7 +72,7 @@ QUICK = Settings(
 )  # fmt: skip
 FULL = Settings(
     rounds=200, warm_up=10,
-    nodes=(1, 4, 16, 64), node_rounds=12, agent_processes=4,
+    nodes=(1, 4, 16, 64), node_rounds=12, agent_processes=2,
     groups=(1, 10, 100, 1000), load_processes=4, windows=2, window_seconds=3.0,
     waiters=(10, 100, 1000, 10_000), ttl=60.0, channels=8, quiet_seconds=20.0, crowd_seconds=6.0,
     replicas=(1, 3, 5), starts=5,
