@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold: in every state, for every write, and once everything has come to rest.
 
-The numbers are those of docs/protocol.md. Some are checked where the thing is done: 1 as a driver call is made
-(`device`), 7 as a transaction is built (`bridge`), 8 as an agent saves (`device`), 11 as an answer is written
-(`agents`); 10 and 12 as a write applies, here. Invariant 13, of the holder's own clock, is checked by the schedules of
-the client's session (tests/property), since nothing here takes time.
+The numbers are those of docs/explorer.md. Some are checked where the thing is done: 1 as a driver call is made
+(`device`), 4 and 7 as a transaction is built (`effects`), 8 as an agent saves (`device`), 11 as an answer is written
+(`agents`); 10 and, of devices, 12 as a write applies, here. Invariant 13, of the holder's own clock, is checked by the
+schedules of the client's session (tests/property), since nothing here takes time.
 """
 
 from __future__ import annotations
