@@ -57,7 +57,7 @@ explore-pairs: setup ## Explore each two faults together, on one node and on two
 mutants: setup ## Plant each known bug in a copy of the tree: each must be noticed, and by what
 	$(BIN)/python -m chaos.mutants --write docs/mutants.md $(ARGS)
 
-chaos-short: setup ## Processes killed, stopped and restarted, a few of each, with fixed seeds: about a minute
+chaos-short: setup ## A few faults of nearly each scenario, with fixed seeds: two minutes
 	$(BIN)/python -m chaos.short $(ARGS)
 
 # The long runs. Each goes on where it was stopped, and counts what is there of the same code; `python -m chaos report`.
