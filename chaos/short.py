@@ -45,7 +45,7 @@ COUNTS: Mapping[str, int] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0: every promise held."""
-    parser = argparse.ArgumentParser(prog="python -m chaos.short", description="A few faults of some scenarios each.")
+    parser = argparse.ArgumentParser(prog="python -m chaos.short", description="A few faults of nearly each scenario.")
     parser.add_argument("--workers", type=int, default=2, help="scenarios side by side (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     by_name = {one.name: one for one in ALL}

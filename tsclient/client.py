@@ -239,7 +239,7 @@ class Default:
         self._client = None
 
     def close(self) -> bool:
-        """Close it if it is open; see `Client.close`."""
+        """Close it if it is open; see `Client.close`. One that is being opened is waited for, half a minute at most."""
         with self._lock:
             client, self._client = self._client, None
         return True if client is None else client.close()
