@@ -159,7 +159,6 @@ class FakeClient:
         slow: seconds that a request takes to arrive.
         ahead: how many more revisions its watches deliver; None: all.
         spoil: what becomes of the next transaction: its answer is lost, whether or not it was applied; None: nothing.
-        after_txn: called with the revision of each that was answered and succeeded.
     """
 
     def __init__(self, store: FakeStore) -> None:
@@ -169,7 +168,6 @@ class FakeClient:
         self.slow = 0.001
         self.ahead: int | None = None
         self.spoil: bool | None = None
-        self.after_txn: Callable[[int], None] = lambda revision: None
         self._moved = asyncio.Event()
         self._watches: set[FakeWatch] = set()
         store.listeners.append(self.move)
@@ -225,9 +223,6 @@ class FakeClient:
         results = self.store.txns(each)
         if spoil:
             raise Unavailable("the connection broke", ambiguous=True)
-        for result in results:
-            if result.succeeded:
-                self.after_txn(result.revision)
         return results
 
     def watch(self, prefix: bytes, start: int, *, cluster_id: int = 0) -> FakeWatch:

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two replicas' engines and workers on one etcd, in virtual time, with views that lag, connections that break, answers
-that are lost, sessions that end, agents that refuse, and replicas that are restarted.
+that are lost, sessions that end, agents that refuse, repeat themselves and are registered anew, and replicas that are
+restarted.
 
-What must hold: etcd never shows two grants, a grant without the turn, a ticket off its lease, a token or an epoch that
-falls; nothing is decided on a view older than the replica's own last write (protocol rule 33); and once all is well
-again, everybody who waits is served.
+What must hold: etcd never shows two grants, a grant without the turn or before every node has committed, a ticket off
+its lease, a token or an epoch that falls; nothing is decided on a view older than the replica's own last write
+(protocol rule 33); and once all is well again, everybody who waits is served.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -27,7 +29,7 @@ from coordinator.decide.commands import Nothing, Refusal, acquire, cancel, give_
 from ledger.codec import decode, encode
 from ledger.etcd import EtcdClient, GroupCommit, TxnResult
 from ledger.etcd.errors import Unavailable
-from ledger.etcd.txn import Compare, Op, Put
+from ledger.etcd.txn import Compare, Delete, Op, Put
 from ledger.keys import Keys, Kind
 from ledger.records import (
     Ack,
@@ -51,7 +53,7 @@ from tests.property.fake_etcd import FakeClient, FakeStore
 from tests.property.virtual_time import VirtualLoop
 
 KEYS = Keys("/w")
-JOBS, REPLICAS, NODE = ("a", "b", "c"), ("r0", "r1"), "n0"
+JOBS, REPLICAS, NODES = ("a", "b", "c"), ("r0", "r1"), ("n0", "n1")
 SERVED_WITHIN = 400.0
 """Seconds in which all are served once nothing goes wrong any more, grace, backoff and time allowed included."""
 
@@ -60,11 +62,11 @@ _GOOD = {
     DirectiveKind.COMMIT: Outcome.COMMITTED,
     DirectiveKind.RELEASE: Outcome.RELEASED,
 }
-_JOB, _REPLICA = st.sampled_from(JOBS), st.sampled_from(REPLICAS)
+_JOB, _REPLICA, _NODE = st.sampled_from(JOBS), st.sampled_from(REPLICAS), st.sampled_from(NODES)
 
 
 class Replicas(RuleBasedStateMachine):
-    """A group of one node, two replicas and three jobs."""
+    """A group of two nodes, two replicas and three jobs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,16 +77,18 @@ class Replicas(RuleBasedStateMachine):
         self.sequence = 0
         self.last_session = 0
         self.broken: list[str] = []
-        self.written: dict[str, int] = {}  # by replica: the revision of its last write
         self.turn, self.turn_mod = Turn(), 0
         store = self.store
-        store.put(KEYS.spec("g"), encode(GroupSpec(nodes=(NodeDevices(NODE, ("d0",)),))))
-        store.put(KEYS.claim(NODE, "d0"), encode(Claim(group="g")))
-        store.put(KEYS.agent(NODE), encode(Agent(boot_id="boot")))
+        store.put(KEYS.spec("g"), encode(GroupSpec(nodes=tuple(NodeDevices(node, ("d0",)) for node in NODES))))
+        for node in NODES:
+            store.put(KEYS.claim(node, "d0"), encode(Claim(group="g")))
+            self.agent_comes(node)
         for name in REPLICAS:
             store.put(KEYS.replica(name), encode(Replica(address=name)))
             self.loop.work(self._start(name))
         store.listeners.append(self._look)
+        self.log = _Errors(self.broken)
+        logging.getLogger("coordinator").addHandler(self.log)
         self.asked: list[asyncio.Task[Applied | Nothing]] = []
         self.all_goes_well(10)
 
@@ -92,9 +96,8 @@ class Replicas(RuleBasedStateMachine):
         client = self.clients[name] = FakeClient(self.store)
         engine = Engine(cast(EtcdClient, client), KEYS, name, clock=self.loop.time, random=Random(name))
         self.engines[name] = engine
-        engine.commit = _Asked(client, partial(self._check_floor, name, engine))
-        client.after_txn = partial(self.written.__setitem__, name)
-        self.written[name] = 0
+        engine.commit = commit = _Answered(client)
+        engine.picture.group = partial(self._view, name, commit, engine.picture.group)  # type: ignore[method-assign]
         await engine.start()
 
     # ------------------------------------------------------------ of jobs
@@ -125,27 +128,48 @@ class Replicas(RuleBasedStateMachine):
         if ticket is not None:
             self.store.end_lease(int(ticket.session, 16))
 
-    # ------------------------------------------------------------ of the agent
+    # ------------------------------------------------------------ of the agents
 
-    @rule()
-    def agent_obeys(self) -> None:
-        self._answer(lambda directive: Ack(outcome=_GOOD[directive.kind]))
+    @rule(node=_NODE)
+    def agent_obeys(self, node: str) -> None:
+        self._answer(node, lambda directive: Ack(outcome=_GOOD[directive.kind]))
 
-    @rule(fault=st.sampled_from((Fault.NODE, Fault.OUTGOING)))
-    def agent_refuses(self, fault: Fault) -> None:
+    @rule(node=_NODE, fault=st.sampled_from((Fault.NODE, Fault.OUTGOING)))
+    def agent_refuses(self, node: str, fault: Fault) -> None:
         def answer(directive: Directive) -> Ack:
             if directive.kind is DirectiveKind.RELEASE:
                 return Ack(outcome=Outcome.RELEASED)
             return Ack(outcome=Outcome.REFUSED, fault=fault, why="it will not")
 
-        self._answer(answer)
+        self._answer(node, answer)
+
+    @rule(node=_NODE)
+    def agent_repeats_itself(self, node: str) -> None:
+        """As who does not know that it was heard."""
+        there = self.store.kvs.get(KEYS.ack(node, "g"))
+        if there is not None and self._registered(node):
+            self.store.put(there.key, there.value)
+
+    @rule(node=_NODE)
+    def agent_goes(self, node: str) -> None:
+        self.store.txn((), (Delete(KEYS.agent(node)),))
+
+    @rule(node=_NODE)
+    def agent_comes(self, node: str) -> None:
+        """In a new registration, whose answers alone count from then on."""
+        self.store.txn((), (Delete(KEYS.agent(node)),))
+        self.store.put(KEYS.agent(node), encode(Agent(boot_id="boot")))
 
     @rule(steps=st.integers(1, 12))
     def all_goes_well(self, steps: int) -> None:
-        """For a while the agent obeys at once."""
+        """For a while the agents are there, and obey one after the other."""
+        for node in NODES:
+            if not self._registered(node):
+                self.agent_comes(node)
         for _ in range(steps):
-            self.agent_obeys()
-            self.loop.pass_time(0.25)
+            for node in NODES:
+                self.agent_obeys(node)
+                self.loop.pass_time(0.125)
 
     # ------------------------------------------------------------ of time and the network
 
@@ -191,11 +215,14 @@ class Replicas(RuleBasedStateMachine):
     def nothing_is_broken(self) -> None:
         assert not self.broken, "; ".join(self.broken)
 
-    def _check_floor(self, name: str, engine: Engine, compares: Sequence[Compare]) -> None:
-        """Asked of what the engine knows, not of what it says that it has waited for."""
-        if compares and engine.picture.revision < self.written[name]:
-            at, last = engine.picture.revision, self.written[name]
-            self.broken.append(f"{name} decides at revision {at}, and has itself written {last}")
+    def _view(
+        self, name: str, commit: _Answered, group: Callable[..., GroupView | None], *asked: Any
+    ) -> GroupView | None:
+        """What is decided on, at once, whoever decides: looked at here, not where the engine says that it waited."""
+        view = group(*asked)
+        if view is not None and view.revision < commit.last:
+            self.broken.append(f"{name} decides at revision {view.revision}, and has itself written {commit.last}")
+        return view
 
     def _look(self) -> None:
         """At each state of etcd, as it is written."""
@@ -207,6 +234,8 @@ class Replicas(RuleBasedStateMachine):
             self.broken.append(f"token {before.token}, epoch {before.epoch} became {turn.token}, {turn.epoch}")
         if turn.phase is Phase.HELD and before.phase is not Phase.HELD and turn.token == before.token:
             self.broken.append(f"token {turn.token} is given out again")
+        if (before.phase, turn.phase) == (Phase.COMMITTING, Phase.HELD):
+            self.broken += [f"{node} has not committed, and the turn is held" for node in NODES if self._owes(node)]
         changed, self.turn, self.turn_mod = kv.mod_revision != self.turn_mod, turn, kv.mod_revision
         granted = [(job, one) for job, one in self._tickets().items() if one.state is TicketState.GRANTED]
         if len(granted) > 1:
@@ -220,6 +249,12 @@ class Replicas(RuleBasedStateMachine):
             self.broken.append(f"the turn is held without a ticket: {turn}")
 
     def teardown(self) -> None:
+        try:
+            self._end()
+        finally:
+            logging.getLogger("coordinator").removeHandler(self.log)
+
+    def _end(self) -> None:
         for client in self.clients.values():
             client.ahead, client.spoil, client.slow = None, None, 0.001
             client.cut(False)
@@ -228,13 +263,15 @@ class Replicas(RuleBasedStateMachine):
         finally:
             for engine in self.engines.values():
                 self.loop.work(engine.close())
+            self.loop.pass_time(10.0)  # what is on its way arrives
             self.loop.close()
 
     def _settle(self) -> None:
         for task in self.asked:
             self.loop.work(_settled(task))
         # What a pin waits for: something has changed in the processes of its job.
-        self.store.put(KEYS.processes(NODE, "g"), encode(Processes()))
+        for node in NODES:
+            self.store.put(KEYS.processes(node, "g"), encode(Processes()))
         until = self.loop.now + SERVED_WITHIN
         while (self._tickets() or self.turn.phase is not Phase.IDLE) and self.loop.now < until and not self.broken:
             self.all_goes_well(1)
@@ -269,20 +306,32 @@ class Replicas(RuleBasedStateMachine):
     def _granted(self) -> list[str]:
         return [job for job, ticket in self._tickets().items() if ticket.state is TicketState.GRANTED]
 
-    def _answer(self, answer: Callable[[Directive], Ack]) -> None:
-        """Answer the directive in force, if nobody has, as an agent may: once, for good."""
-        told = self.store.kvs.get(KEYS.directive(NODE, "g"))
-        if told is None:
+    def _registered(self, node: str) -> int:
+        """In which registration its agent answers; 0: in none."""
+        agent = self.store.kvs.get(KEYS.agent(node))
+        return agent.create_revision if agent else 0
+
+    def _owes(self, node: str) -> bool:
+        """Whether what it was told last is no COMMIT that it has carried out."""
+        told, said = self.store.kvs.get(KEYS.directive(node, "g")), self.store.kvs.get(KEYS.ack(node, "g"))
+        ack = decode(Ack, said.value) if said else Ack()
+        return told is None or (ack.directive_revision, ack.outcome) != (told.mod_revision, Outcome.COMMITTED)
+
+    def _answer(self, node: str, answer: Callable[[Directive], Ack]) -> None:
+        """Answer the directive in force, as an agent may: once in each registration, for good."""
+        told, incarnation = self.store.kvs.get(KEYS.directive(node, "g")), self._registered(node)
+        if told is None or not incarnation:
             return
-        key = KEYS.ack(NODE, "g")
+        key = KEYS.ack(node, "g")
         there = self.store.kvs.get(key)
-        if there is not None and decode(Ack, there.value).directive_revision == told.mod_revision:
+        last = decode(Ack, there.value) if there else Ack()
+        if (last.directive_revision, last.incarnation) == (told.mod_revision, incarnation):
             return
         directive, given = decode(Directive, told.value), answer(decode(Directive, told.value))
         ack = Ack(
             directive_revision=told.mod_revision,
             epoch=directive.epoch,
-            incarnation=self.store.kvs[KEYS.agent(NODE)].create_revision,
+            incarnation=incarnation,
             outcome=given.outcome,
             fault=given.fault,
             why=given.why,
@@ -290,12 +339,22 @@ class Replicas(RuleBasedStateMachine):
         self.store.txn((), (Put(key, encode(ack)),))
 
 
-class _Asked(GroupCommit):
-    """Calls ``check`` with the compares of each transaction as it is decided on, however long it waits to be sent."""
+class _Errors(logging.Handler):
+    """What a replica calls an error breaks it: a decision that failed is tried again, and would not be seen here."""
 
-    def __init__(self, client: FakeClient, check: Callable[[Sequence[Compare]], None]) -> None:
-        super().__init__(client)
-        self._check = check
+    def __init__(self, broken: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._broken = broken
+
+    def emit(self, record: logging.LogRecord) -> None:
+        why = f" ({record.exc_info[1]!r})" if record.exc_info else ""
+        self._broken.append(record.getMessage() + why)
+
+
+class _Answered(GroupCommit):
+    """Keeps the ``last`` revision of a transaction that has succeeded, from when whoever made it is told."""
+
+    last = 0
 
     async def txn(
         self,
@@ -306,8 +365,10 @@ class _Asked(GroupCommit):
         idempotent: bool = False,
         timeout: float | None = None,
     ) -> TxnResult:
-        self._check(compares)
-        return await super().txn(compares, success, failure, idempotent=idempotent, timeout=timeout)
+        result = await super().txn(compares, success, failure, idempotent=idempotent, timeout=timeout)
+        if result.succeeded:
+            self.last = max(self.last, result.revision)
+        return result
 
 
 async def _settled(task: asyncio.Task[Applied | Nothing]) -> None:
