@@ -16,10 +16,13 @@ class JobProcess:
 
     Attributes:
         child: its process.
+        groups: in which it takes its turns, all at once.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str], groups: Sequence[str] = ()
+    ) -> None:
+        self.name, self.groups = name, tuple(groups)
         self._changed = threading.Condition()
         self._lines: list[Line] = []
         self._orders = 0

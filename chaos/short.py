@@ -35,6 +35,7 @@ COUNTS: Mapping[str, int] = {
     "freeze-holder": 1,
     "cancel-waiter": 4,
     "refusing-node": 2,
+    "several-groups": 2,
     "failover": 2,
     "rolling-restart": 3,
     "leader-changes": 1,

@@ -92,6 +92,7 @@ class World:
         links: where it is proxied, by who connects with whom: ("replica0", "etcd1"), ("job-a", "replica2"); to an
             etcd member from all its peers: ("peers", "etcd0").
         failpoints: as given.
+        groups: the nodes of each that was made here.
         marks: all that was done to it, oldest first.
 
     Raises ProcessTrouble, EtcdServerError or grpc.RpcError on entering when something does not start in time.
@@ -117,6 +118,7 @@ class World:
         self._policy, self._environment, self._agent = policy, environment or {}, tuple(agent)
         self._proxied, self.failpoints = proxied, failpoints
         self.links: dict[tuple[str, str], Link] = {}
+        self.groups: dict[str, tuple[Node, ...]] = {}
         self.marks: list[Mark] = []
         assert proxied or not apart, "what is apart reaches the others by proxies"
         self.namespaces = {f"replica{index}": Namespace() for index in apart}
@@ -270,24 +272,30 @@ class World:
     # ------------------------------------------------------------------------------------------------- jobs
 
     def start_job(
-        self, name: str, *, rhythm: Rhythm | None = None, seed: int = 0, ttl: float = 10.0, group: str = ""
+        self, name: str, *, rhythm: Rhythm | None = None, seed: int = 0, ttl: float = 10.0, groups: Sequence[str] = ()
     ) -> JobProcess:
-        """Start a job and wait until it has a session. It rests until it is told to run."""
-        group = group or self.group
+        """Start a job and wait until it has a session. It rests until it is told to run.
+
+        ``groups``: its turns are in all of them at once, its workers on all their nodes; none: the world's own.
+        """
+        groups = tuple(groups) or (self.group,)
         rhythm = rhythm or Rhythm()
-        command = ["-m", "chaos.dev.job", "--group", group, "--seed", str(seed)]
-        for node in self.nodes:
+        command = ["-m", "chaos.dev.job", "--seed", str(seed)]
+        for group in groups:
+            command += ["--group", group]
+        for node in dict.fromkeys(node for group in groups for node in self.groups[group]):
             command += ["--place", ",".join((str(node.socket), *node.devices))]
         for option in ("busy", "idle", "spread", "kernel", "bytes"):
             command += [f"--{option}", str(getattr(rhythm, option))]
         environment = {
             "TIMESLICE_ENDPOINTS": ",".join(self._endpoints_for(name)),
             "TIMESLICE_JOB_ID": name,
-            "TIMESLICE_GROUP": group,
+            # A worker's group is that of its devices; where there is one, it is said.
+            **({"TIMESLICE_GROUP": groups[0]} if len(groups) == 1 else {}),
             "TIMESLICE_TTL": str(ttl),
             **self._added(name),
         }
-        job = JobProcess(name, command, self.folder / f"{name}.log", environment)
+        job = JobProcess(name, command, self.folder / f"{name}.log", environment, groups)
         self._children[name] = job.child
         self.jobs[name] = job
         job.child.start()
@@ -309,6 +317,7 @@ class World:
             stub.PutGroup(
                 coordinator_pb2.PutGroupRequest(name=name, nodes=devices, policy=policy), timeout=_CALL_SECONDS
             )
+        self.groups[name] = tuple(nodes)
 
     def history(self) -> list[history.Recorded]:
         """Each record of each turn so far, in order."""

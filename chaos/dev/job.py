@@ -4,7 +4,7 @@ again.
 
 This process is the job's client; its state is with one worker process on each node. It uses the public API alone:
 
-    with client.accelerators(group) as turn:
+    with client.accelerators(*groups) as turn:
         ...
 
 It is told what to do on its standard input: ``run SECONDS`` (or ``run`` for as long as it is not told otherwise),
@@ -151,8 +151,8 @@ class Orders:
 class Job:
     """The loop of the job."""
 
-    def __init__(self, group: str, places: list[list[str]], rhythm: Rhythm, random: random.Random) -> None:
-        self._group, self._places, self._rhythm, self._random = group, places, rhythm, random
+    def __init__(self, groups: list[str], places: list[list[str]], rhythm: Rhythm, random: random.Random) -> None:
+        self._groups, self._places, self._rhythm, self._random = groups, places, rhythm, random
         self._orders = Orders()
         self._workers: Workers | None = None
 
@@ -186,9 +186,10 @@ class Job:
     def _step(self, client: ts.Client) -> None:
         asked = time.monotonic_ns()
         _say(Asked(asked))
-        with client.accelerators(self._group) as turn:
+        with client.accelerators(*self._groups) as turn:
             granted = time.monotonic_ns()
-            _say(Granted(granted, turn.token, turn.waited, turn.restored))
+            tokens = dict(turn.tokens) if len(self._groups) > 1 else {}
+            _say(Granted(granted, turn.token, turn.waited, turn.restored, tokens))
             if self._workers is None:
                 self._workers = Workers(self._places, self._rhythm)
             workers = self._workers
@@ -200,7 +201,7 @@ class Job:
                 turn.check()
             intact = workers.intact() and intact
             yielding = time.monotonic_ns()
-        _say(Yielded(time.monotonic_ns(), turn.token, asked, granted, kernels, intact, yielding))
+        _say(Yielded(time.monotonic_ns(), turn.token, asked, granted, kernels, intact, yielding, tokens))
 
 
 def _say(line: Line) -> None:
@@ -211,7 +212,7 @@ def main() -> None:
     """Run as the environment says: TIMESLICE_ENDPOINTS, TIMESLICE_JOB_ID, TIMESLICE_TTL."""
     default = Rhythm()
     parser = argparse.ArgumentParser(prog="python -m chaos.dev.job", description="A simulated RL job.")
-    parser.add_argument("--group", required=True)
+    parser.add_argument("--group", action="append", required=True, help="several times: of all of them at once")
     parser.add_argument("--place", action="append", required=True, help="SOCKET,DEVICE[,DEVICE…] of a node")
     parser.add_argument("--busy", type=float, default=default.busy, help="seconds on the devices each step")
     parser.add_argument("--idle", type=float, default=default.idle, help="seconds of sampling elsewhere")

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +24,23 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """It has one, after ``waited`` seconds."""
+    """It has one, after ``waited`` seconds.
+
+    ``tokens``: by group, of a turn in several; there ``token`` is that of the first.
+    """
 
     mono: int
     token: int
     waited: float
     restored: bool
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
     """It has given it back, and began to at ``yielding``.
 
-    ``intact``: before the first and after the last kernel every byte was as it must be.
+    ``intact``: before the first and after the last kernel every byte was as it must be. ``tokens``: as of the grant.
     """
 
     mono: int
@@ -45,6 +50,7 @@ class Yielded:
     kernels: int
     intact: bool
     yielding: int = 0
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,9 @@ _KINDS: dict[str, type[Line]] = {one.__name__.lower(): one for one in (Ready, As
 
 
 def to_json(line: Line) -> str:
-    """One line, without its end."""
-    return json.dumps({"event": type(line).__name__.lower(), **asdict(line)})
+    """One line, without its end. Of a turn in one group it names no tokens by group."""
+    values = {name: value for name, value in asdict(line).items() if value != {}}
+    return json.dumps({"event": type(line).__name__.lower(), **values})
 
 
 def from_json(text: str) -> Line | None:
@@ -79,4 +86,5 @@ def from_json(text: str) -> Line | None:
         return None
     values = json.loads(text)
     kind = _KINDS[values.pop("event")]
-    return kind(**{one.name: values[one.name] for one in fields(kind)})
+    names = {one.name for one in fields(kind)}
+    return kind(**{name: value for name, value in values.items() if name in names})

@@ -13,6 +13,7 @@ from chaos.scenarios.refusing import REFUSING_NODE
 from chaos.scenarios.rolling import ROLLING_RESTART
 from chaos.scenarios.scenario import Report, Scenario
 from chaos.scenarios.sessions import SESSIONS
+from chaos.scenarios.several import SEVERAL_GROUPS
 from chaos.scenarios.waiter import CANCEL_WAITER
 
 ALL: tuple[Scenario, ...] = (
@@ -25,6 +26,7 @@ ALL: tuple[Scenario, ...] = (
     FREEZE_HOLDER,
     CANCEL_WAITER,
     REFUSING_NODE,
+    SEVERAL_GROUPS,
     MIXED,
     FAILPOINTS,
     FAILOVER,

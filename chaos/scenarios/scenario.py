@@ -12,6 +12,7 @@ from statistics import median
 from typing import Protocol
 
 from chaos.checkers import Evidence, Violation, judge
+from chaos.groups import of_group
 from chaos.linearizability import check, of_jobs
 from chaos.observer import Observer
 from chaos.timeline import draw
@@ -133,20 +134,25 @@ def observer(world: World) -> Observer:
     return Observer(world.etcd.endpoints, Keys())
 
 
-def gather(world: World, eyes: Observer, excused: Sequence[str] = ()) -> Evidence:
-    """All evidence so far."""
+def gather(world: World, eyes: Observer, excused: Sequence[str] = (), group: str = "") -> Evidence:
+    """All evidence so far of one group; unless told which, of the world's own."""
+    group = group or world.group
+    groups = {name: job.groups for name, job in world.jobs.items()}
     return Evidence(
-        devices={node.name: world.events(node) for node in world.nodes},
-        turns=[one for one in world.history() if one.group == world.group],
-        tickets=[one for one in eyes.seen if one.place.kind is Kind.TICKET and one.place.group == world.group],
-        jobs={name: job.lines for name, job in world.jobs.items()},
+        devices={node.name: world.events(node) for node in world.groups[group]},
+        turns=[one for one in world.history() if one.group == group],
+        tickets=[one for one in eyes.seen if one.place.kind is Kind.TICKET and one.place.group == group],
+        jobs=of_group({name: job.lines for name, job in world.jobs.items()}, groups, group),
         excused=frozenset(excused),
     )
 
 
-def judged(world: World, eyes: Observer, excused: Sequence[str] = ()) -> tuple[list[str], list[Violation]]:
-    """A sentence on what was looked at, and the violations."""
-    evidence = gather(world, eyes, excused)
+def judged(
+    world: World, eyes: Observer, excused: Sequence[str] = (), group: str = ""
+) -> tuple[list[str], list[Violation]]:
+    """A sentence on what was looked at, and the violations; of one group, as `gather`."""
+    group = group or world.group
+    evidence = gather(world, eyes, excused, group)
     grants = sum(1 for one in evidence.tickets if one.ticket and one.ticket.token)
     kernels = sum(1 for events in evidence.devices.values() for event in events if event.name == "touch-end")
     verdict = check(of_jobs(evidence.jobs, evidence.excused))
@@ -156,8 +162,8 @@ def judged(world: World, eyes: Observer, excused: Sequence[str] = ()) -> tuple[l
     violations += judge(evidence)
     if violations:
         world.keep()
-        page = world.folder / f"history-{world.group}.html"
-        page.write_text(draw(of_jobs(evidence.jobs, evidence.excused), verdict, world.group, world.marks), "utf-8")
+        page = world.folder / f"history-{group}.html"
+        page.write_text(draw(of_jobs(evidence.jobs, evidence.excused), verdict, group, world.marks), "utf-8")
         facts.append(f"kept: all logs, the history, and {page}, where it is drawn with the faults")
     return facts, violations
 
