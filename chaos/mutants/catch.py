@@ -34,7 +34,7 @@ class Explorer:
     """A model that is searched until one of these invariants breaks.
 
     Attributes:
-        invariants: numbers of docs/protocol.md.
+        invariants: numbers of docs/explorer.md.
         arguments: of ``python -m chaos.explore``.
     """
 
@@ -56,6 +56,11 @@ class Explorer:
 
     def __str__(self) -> str:
         return f"`python -m chaos.explore {' '.join(self.arguments)}`"
+
+
+def breaks(*invariants: int, search: str) -> Explorer:
+    """A model, by the explorer's arguments, that is searched until one of the invariants breaks."""
+    return Explorer(frozenset(invariants), tuple(search.split()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import Chaos, Explorer, Pytest
+from chaos.mutants.catch import Chaos, Pytest, breaks
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
 _SWITCH, _COMMIT = "nodeagent/switch.py", "nodeagent/commit.py"
 _WORKER, _AGENT = "nodeagent/worker.py", "nodeagent/agent.py"
 _TESTS = "tests/nodeagent"
-
-
-def _breaks(*invariants: int, search: str) -> Explorer:
-    """A model, by the explorer's arguments, that is searched until one of the invariants breaks."""
-    return Explorer(frozenset(invariants), tuple(search.split()))
 
 
 AGENTS: tuple[Mutant, ...] = (
@@ -26,7 +21,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "nodeagent/store.py", "NodeStore._guards", ", created_at(self.keys.agent(self.node), incarnation)]", "]"
             ),
         ),
-        _breaks(11, search="--nodes 1 --fault lapse"),
+        breaks(11, search="--nodes 1 --fault lapse"),
         fast=True,
     ),
     Mutant(
@@ -42,7 +37,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "                    return answer",
             ),
         ),
-        _breaks(2, 9, search="--nodes 1 --fault expire"),
+        breaks(2, 9, search="--nodes 1 --fault expire"),
         "A release that follows shows it: what was on is believed to be on still.",
         fast=True,
     ),
@@ -123,7 +118,7 @@ AGENTS: tuple[Mutant, ...] = (
         "smaller-epoch-obeyed",
         "An agent obeys an epoch smaller than one that it has seen.",
         (Edit(_WORKER, "Worker._carry_out", "if directive.epoch < highest:", "if False:"),),
-        _breaks(4, search="--nodes 1 --fault restart --fault ahead"),
+        breaks(4, search="--nodes 1 --fault restart --fault ahead"),
         fast=True,
     ),
     Mutant(
@@ -137,7 +132,7 @@ AGENTS: tuple[Mutant, ...] = (
                 "return True",
             ),
         ),
-        _breaks(8, search="--nodes 1 --fault die"),
+        breaks(8, search="--nodes 1 --fault die"),
         fast=True,
     ),
     Mutant(

@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-from chaos.mutants.catch import Explorer, Pytest
+from chaos.mutants.catch import Pytest, breaks
 from chaos.mutants.edit import Edit
 from chaos.mutants.mutant import Mutant
 
-_IDLE, _HELD = "coordinator/decide/idle.py", "coordinator/decide/held.py"
-_PREPARING, _COMMITTING = "coordinator/decide/preparing.py", "coordinator/decide/committing.py"
-_RELEASING, _SWITCH = "coordinator/decide/releasing.py", "coordinator/decide/switch.py"
-_COMMANDS, _NUMBERS, _QUEUE = (
-    "coordinator/decide/commands.py",
-    "coordinator/decide/numbers.py",
-    "coordinator/decide/queue.py",
-)
-_DROP, _RESTORES = "coordinator/decide/drop.py", "coordinator/decide/restores.py"
-_CORE, _SPEC = "coordinator/decide/core.py", "coordinator/decide/spec.py"
+_COMMANDS = "coordinator/decide/commands.py"
+_COMMITTING = "coordinator/decide/committing.py"
+_CORE = "coordinator/decide/core.py"
+_HELD = "coordinator/decide/held.py"
+_IDLE = "coordinator/decide/idle.py"
+_NUMBERS = "coordinator/decide/numbers.py"
+_PREPARING = "coordinator/decide/preparing.py"
+_QUEUE = "coordinator/decide/queue.py"
+_RELEASING = "coordinator/decide/releasing.py"
+_SWITCH = "coordinator/decide/switch.py"
 _TESTS = "tests/coordinator/decide"
-
-
-def _breaks(*invariants: int, search: str) -> Explorer:
-    """A model, by the explorer's arguments, that is searched until one of the invariants breaks."""
-    return Explorer(frozenset(invariants), tuple(search.split()))
-
 
 DECISIONS: tuple[Mutant, ...] = (
     Mutant(
@@ -49,7 +43,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "acks[node].restored for node in acks",
             ),
         ),
-        _breaks(3, search="--nodes 2"),
+        breaks(3, search="--nodes 2"),
         fast=True,
     ),
     Mutant(
@@ -63,7 +57,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if any(ack.outcome is Outcome.PREPARED for ack in acks.values()):",
             ),
         ),
-        _breaks(8, search="--fault refuse"),
+        breaks(8, search="--fault refuse"),
         "A node that was told COMMIT and has not prepared prepares first (rule 15): only one that refuses shows it.",
         fast=True,
     ),
@@ -78,7 +72,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if any(ack.outcome is Outcome.RELEASED for ack in acks.values()):",
             ),
         ),
-        _breaks(2, 9, search="--fault expire"),
+        breaks(2, 9, search="--fault expire"),
         fast=True,
     ),
     Mutant(
@@ -101,7 +95,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "def _blocked(",
             ),
         ),
-        _breaks(3, search="--nodes 1"),
+        breaks(3, search="--nodes 1"),
         fast=True,
     ),
     Mutant(
@@ -130,14 +124,14 @@ DECISIONS: tuple[Mutant, ...] = (
                 "in sorted(view.waiting(), key=lambda one: one.name) if",
             ),
         ),
-        _breaks(6, search="--nodes 1"),
+        breaks(6, search="--nodes 1"),
         fast=True,
     ),
     Mutant(
         "own-ticket-before-the-view",
         "Ticket and grant are written together although somebody else may have queued meanwhile.",
         (Edit(_COMMANDS, "acquire", ", spec_mod=spec_mod, queue_empty=True)", ", spec_mod=spec_mod)"),),
-        _breaks(6, search="--nodes 1 --replicas 2"),
+        breaks(6, search="--nodes 1 --replicas 2"),
         "One replica sees its own writes: it takes two.",
         fast=True,
     ),
@@ -152,7 +146,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if head and (resident.kind, resident.job) == (ResidentKind.JOB, head.name):",
             ),
         ),
-        _breaks(14, search="--nodes 1 --fault expire"),
+        breaks(14, search="--nodes 1 --fault expire"),
         fast=True,
     ),
     Mutant(
@@ -173,7 +167,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "lost-is-clean",
         "A turn that is lost is taken for one that was given back.",
         (Edit(_HELD, "lost_turn", "Ended.LOST, turn.holder.process)", "Ended.CLEAN)"),),
-        _breaks(14, search="--nodes 1 --fault expire"),
+        breaks(14, search="--nodes 1 --fault expire"),
         fast=True,
     ),
     Mutant(
@@ -203,7 +197,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if ticket and",
             ),
         ),
-        _breaks(6, search="--nodes 1 --fault expire"),
+        breaks(6, search="--nodes 1 --fault expire"),
         fast=True,
     ),
     Mutant(
@@ -217,7 +211,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "if True:\n        return None",
             ),
         ),
-        _breaks(15, search="--nodes 1 --fault refuse=2 --lasting"),
+        breaks(15, search="--nodes 1 --fault refuse=2 --lasting"),
         "A fault that goes away by itself hides it.",
         fast=True,
     ),
@@ -235,7 +229,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "        return respecified(view, turn, view.spec)\n",
             ),
         ),
-        _breaks(16, search="--specs 1/1,2 --fault respec"),
+        breaks(16, search="--specs 1/1,2 --fault respec"),
         fast=True,
     ),
     Mutant(
@@ -249,14 +243,14 @@ DECISIONS: tuple[Mutant, ...] = (
                 'return Verdict(Decision("As it was.", replace(turn, phase=Phase.IDLE, incoming=None)))',
             ),
         ),
-        _breaks(2, 9, 14, search="--nodes 1 --fault unsaved --fault cancel"),
+        breaks(2, 9, 14, search="--nodes 1 --fault unsaved --fault cancel"),
         fast=True,
     ),
     Mutant(
         "token-again",
         "A grant has the token of the one before.",
         (Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token"),),
-        _breaks(4, search="--nodes 1"),
+        breaks(4, search="--nodes 1"),
         fast=True,
     ),
     Mutant(
@@ -270,14 +264,14 @@ DECISIONS: tuple[Mutant, ...] = (
                 "turn.epoch",
             ),
         ),
-        _breaks(4, search="--nodes 1"),
+        breaks(4, search="--nodes 1"),
         fast=True,
     ),
     Mutant(
         "token-falls",
         "A grant has a smaller token than the one before.",
         (Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token - 1"),),
-        _breaks(4, search="--nodes 1"),
+        breaks(4, search="--nodes 1"),
         fast=True,
     ),
     Mutant(
@@ -287,98 +281,8 @@ DECISIONS: tuple[Mutant, ...] = (
             Edit(_NUMBERS, "next_token", "max(view.revision, turn.token + 1)", "turn.token + 1"),
             Edit(_NUMBERS, "new_turn", "token=view.revision", "token=0"),
         ),
-        _breaks(4, search="--nodes 1 --fault wipe"),
+        breaks(4, search="--nodes 1 --fault wipe"),
         fast=True,
-    ),
-    Mutant(
-        "back-as-before",
-        "A node that was dropped is taken back, and who was on without it is believed to be on there too.",
-        (
-            Edit(
-                _DROP,
-                "returned",
-                "resident=unknown(turn),",
-                "resident=turn.resident,",
-            ),
-        ),
-        _breaks(2, search="--prompt --fault lapse --fault drop --fault refuse"),
-        behind="A node that obeys as it comes back has cleared its device: only one that refuses shows it.",
-    ),
-    Mutant(
-        "sound-beside-the-dropped",
-        "A job is declared sound while a node that was dropped with a process of it is not back.",
-        (
-            Edit(
-                _COMMANDS,
-                "unquarantine",
-                "if view.turn is not None and not force and",
-                "if view.turn is not None and force and",
-            ),
-        ),
-        _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
-    ),
-    Mutant(
-        "sound-beside-a-drop",
-        "That a job is sound is written without the turn: a drop that takes the job for quarantined is written, too.",
-        (
-            Edit(
-                _COMMANDS,
-                "unquarantine",
-                "same = view.turn.value if view.turn is not None else None",
-                "same = None",
-            ),
-        ),
-        _breaks(
-            8,
-            search="--prompt --replicas 2 --fault restart --fault away --fault drop --fault pardon --fault unfit",
-        ),
-        behind="It takes two replicas, and a job that is quarantined before the drop.",
-    ),
-    Mutant(
-        "sound-once-cleared",
-        "A job is declared sound once the node that was dropped with a process of it is cleared, before it is back.",
-        (
-            Edit(
-                _DROP,
-                "left_behind",
-                "for node in dropped(view, turn)",
-                "for node in uncleared(view, turn)",
-            ),
-        ),
-        _breaks(8, search="--prompt --fault restart --fault away --fault drop --fault pardon"),
-        behind="The group takes such a node back at once: only who acquires before that, and is still on, shows it.",
-    ),
-    Mutant(
-        "spec-forgets-the-dropped",
-        "A spec without a node that was dropped is adopted although jobs have state there: cleared, it is forgotten.",
-        (
-            Edit(
-                _SPEC,
-                "respecified",
-                "view.parked_on(leaving + forgotten)",
-                "view.parked_on(leaving)",
-            ),
-        ),
-        _breaks(
-            8,
-            search="--specs 1,2/2 --prompt --fault respec --fault restart --fault away --fault drop --fault pardon",
-        ),
-    ),
-    Mutant(
-        "dropped-while-a-spec-waits",
-        "A node that was dropped is not taken back while a spec without it waits for what is parked there.",
-        (
-            Edit(
-                _IDLE,
-                "idle",
-                "if (back := returned(view, turn, view.spec)) is not None:",
-                "if (back := None) is not None:",
-            ),
-        ),
-        Pytest(
-            f"{_TESTS}/test_drop.py"
-            "::test_rule_23_and_4_a_spec_without_a_dropped_node_waits_for_what_is_parked_there_unless_forced"
-        ),
     ),
     Mutant(
         "pause-stands-on-a-ticket",
@@ -395,45 +299,10 @@ DECISIONS: tuple[Mutant, ...] = (
         Pytest(f"{_TESTS}/test_commands.py::test_an_operator_who_writes_the_turn_of_a_switch_stands_on_no_ticket"),
     ),
     Mutant(
-        "exonerated-beside-the-dropped",
-        "A job is sound again because its device was at fault, while a node that was dropped with a process of it is "
-        "not back.",
-        (
-            Edit(
-                _RESTORES,
-                "exonerated",
-                "{} if left_behind(view, turn, doubted.job) else ",
-                "",
-            ),
-        ),
-        Pytest(
-            f"{_TESTS}/test_restores.py::test_rule_25_and_23_nor_is_a_job_sound_that_has_processes_on_a_dropped_node"
-        ),
-    ),
-    Mutant(
-        "forgotten-uncleared",
-        "A node that leaves and whose agent stays away is forgotten, and not told to clear its devices.",
-        (
-            Edit(
-                _DROP,
-                "_drop",
-                "return replace(decision, absent=(node,), directives=told)",
-                "return replace(decision, absent=(node,), "
-                "**({'forget': (node,)} if node in turn.leaving else {'directives': told}))",
-            ),
-        ),
-        _breaks(
-            9,
-            search="--jobs 1 --specs 1,2/2 --prompt "
-            "--fault respec --fault force --fault restart --fault away --fault drop",
-        ),
-        behind="A COMMIT that its agent has died in shows it: what that had locked is left to it.",
-    ),
-    Mutant(
         "grant-beside-no-turn",
         "A grant goes on being there after the turn that it is of was deleted.",
         (Edit(_IDLE, "idle", "for ticket in view.tickets.granted:", "for ticket in ():"),),
-        _breaks(5, search="--jobs 1 --nodes 1 --fault wipe"),
+        breaks(5, search="--jobs 1 --nodes 1 --fault wipe"),
         behind="A turn ends in the transaction that ends its ticket: only one that a hand has deleted shows it.",
         fast=True,
     ),
@@ -448,7 +317,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "out_of_grace = may_kill(view)",
             ),
         ),
-        _breaks(8, search="--nodes 1 --fault resist"),
+        breaks(8, search="--nodes 1 --fault resist"),
         fast=True,
     ),
     Mutant(
@@ -462,7 +331,7 @@ DECISIONS: tuple[Mutant, ...] = (
                 "        turn = replace(turn, pinned=None)\n",
             ),
         ),
-        _breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved --fault resist"),
+        breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved --fault resist"),
         behind="What a lost session left has to resist, too: only then is anything killed.",
         fast=True,
     ),
@@ -470,7 +339,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "still-next-by-an-ended-pin",
         "A failed commit goes on for who was next by a pin alone, although it ends the pin.",
         (Edit(_SWITCH, "still_incoming", "is not None and not by_pin):", "is not None):"),),
-        _breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved=2"),
+        breaks(6, search="--nodes 1 --prompt --fault die --fault unsaved=2"),
         behind="It ends one only where what a lost session left cannot be saved.",
         fast=True,
     ),
@@ -486,7 +355,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "next-and-quarantined",
         "A failed commit quarantines the job of a lost process, and brings the same job on.",
         (Edit(_COMMITTING, "_failed", "still_incoming(knowing(view, health), again)", "still_incoming(view, again)"),),
-        _breaks(6, search="--nodes 1 --prompt --fault expire --fault fatal"),
+        breaks(6, search="--nodes 1 --prompt --fault expire --fault fatal"),
         behind="The ticket that the switch was begun for has to be gone by then.",
         fast=True,
     ),
@@ -494,7 +363,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "nobody-releases-it",
         "A group begins anew after a hand has deleted its turn, and releases nothing of the switch that was under way.",
         (Edit(_CORE, "_begun", "one.value.kind is DirectiveKind.PREPARE for", "False for"),),
-        _breaks(9, search="--nodes 1 --prompt --fault delete --fault wipe"),
+        breaks(9, search="--nodes 1 --prompt --fault delete --fault wipe"),
         behind="The next switch would do that: only a group that makes none, as one that is being deleted, shows it.",
         fast=True,
     ),
@@ -502,7 +371,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "taken-back-is-not-lost",
         "Whose grant is taken back, since an agent has seen more than the ledger, is not known to have lost its turn.",
         (Edit(_HELD, "held", "after = lost_turn(turn)\n", "after = replace(turn, phase=Phase.IDLE, holder=None)\n"),),
-        _breaks(8, search="--jobs 1 --nodes 1 --prompt --fault die --fault restart --fault ahead"),
+        breaks(8, search="--jobs 1 --nodes 1 --prompt --fault die --fault restart --fault ahead"),
         behind="What its process has left on the devices goes to the next one then.",
         fast=True,
     ),
@@ -510,7 +379,7 @@ DECISIONS: tuple[Mutant, ...] = (
         "left-by-a-hand",
         "A group begins anew after a hand has deleted its turn, and knows of no node but those of its new spec.",
         (Edit(_NUMBERS, "new_turn", "if state.directive or state.ack} - wanted", "if False}"),),
-        _breaks(8, search="--jobs 1 --specs 1,2/2 --prompt --fault respec --fault wipe"),
+        breaks(8, search="--jobs 1 --specs 1,2/2 --prompt --fault respec --fault wipe"),
         behind="Where the spec is the one in force, each of its nodes is named by it.",
         fast=True,
     ),
