@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, Remove
 from coordinator.decide.held import lost_turn
+from coordinator.decide.numbers import next_epoch, next_token
 from coordinator.decide.switch import unknown
 from coordinator.picture import Picture
 from ledger.errors import LedgerError
@@ -71,12 +72,11 @@ def restored(view: GroupView) -> Decision | None:
     turn = view.turn.value
     if turn.phase is Phase.HELD:
         turn = lost_turn(turn)
-    epoch = max(view.revision, turn.epoch + 1, view.highest_epoch() + 1)
     after = replace(
         turn,
         phase=Phase.IDLE,
-        epoch=epoch,
-        token=max(view.revision, turn.token + 1),
+        epoch=next_epoch(view, turn),
+        token=next_token(view, turn),
         holder=None,
         incoming=None,
         resident=unknown(turn),
