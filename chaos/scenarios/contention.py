@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Yielded
-from chaos.observer import Observer
+from chaos.observer import Observer, Seen
 from chaos.scenarios.handoffs import HandOff, hand_offs
 from chaos.scenarios.scenario import WITHIN, observer
 from chaos.world import Shape, World
+from ledger.records import Phase
 
 JOBS = ("job-a", "job-b", "job-c")
 RHYTHM = Rhythm(busy=0.1, idle=0.02, kernel=0.05)
@@ -28,17 +29,35 @@ def contending(
     Raises ProcessTrouble, EtcdServerError or grpc.RpcError if it does not come to that.
     """
     with World(replicas=replicas, nodes=nodes, etcd=etcd, shape=_SHAPE) as world, observer(world) as eyes:
-        with ThreadPoolExecutor(len(JOBS)) as pool:
-            starting = [
-                pool.submit(world.start_job, name, rhythm=RHYTHM, seed=seed * 10 + index, ttl=ttl)
-                for index, name in enumerate(JOBS)
-            ]
-            for one in starting:
-                one.result()
-        for job in world.jobs.values():
-            job.run()
+        start_all(world, dict.fromkeys(JOBS, ()), seed, rhythm=RHYTHM, ttl=ttl)
         wait_turns(world, 1)
         yield world, eyes
+
+
+def start_all(world: World, jobs: Mapping[str, Sequence[str]], seed: int, *, rhythm: Rhythm, ttl: float = 10.0) -> None:
+    """Start these jobs side by side, and let them run once all are there.
+
+    ``jobs``: by name, the groups that each takes at once; none: the world's own.
+    """
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        starting = [
+            pool.submit(world.start_job, name, rhythm=rhythm, seed=seed * 10 + index, ttl=ttl, groups=groups)
+            for index, (name, groups) in enumerate(jobs.items())
+        ]
+        for one in starting:
+            one.result()
+    for job in world.jobs.values():
+        job.run()
+
+
+def wait_phase(eyes: Observer, group: str, phase: Phase) -> None:
+    """Return as soon as the group's turn is seen to have come to this phase. Raises TimeoutError if it does not."""
+    seen = eyes.seen
+
+    def is_there(one: Seen) -> bool:
+        return one.place.group == group and one.turn is not None and one.turn.phase is phase
+
+    eyes.wait_for(is_there, WITHIN, after=seen[-1].revision if seen else 0)
 
 
 def wait_turns(world: World, more: int) -> None:

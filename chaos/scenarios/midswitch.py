@@ -14,9 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from statistics import median
 
@@ -24,10 +22,11 @@ from chaos.checkers import Violation
 from chaos.dev.job import Rhythm
 from chaos.dev.lines import Line, Yielded
 from chaos.faults.family import AGENT_HELPER, helpers
-from chaos.observer import Observer, Seen
+from chaos.observer import Observer
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
 from chaos.quitter import Quitter
+from chaos.scenarios.contention import rest_all, start_all, wait_phase
 from chaos.scenarios.scenario import WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.scenarios.switches import MOVING, phase_took, switch_at, switches, turn_at
 from chaos.world import Shape, World
@@ -116,33 +115,20 @@ class Storm:
         if phase is Phase.RELEASING:
             self._quitter.release(WITHIN)
             return
-        seen = self._eyes.seen
-
-        def is_there(one: Seen) -> bool:
-            return one.turn is not None and one.turn.phase is phase
-
-        self._eyes.wait_for(is_there, WITHIN, after=seen[-1].revision if seen else 0)
+        wait_phase(self._eyes, self._world.group, phase)
 
 
 def _storm(run: Run, fault: Fault) -> tuple[list[str], list[Violation]]:
     stuck: list[Violation] = []
     with World(replicas=fault.replicas, nodes=2, etcd=fault.etcd, shape=_SHAPE) as world, observer(world) as eyes:
-        with ThreadPoolExecutor(len(_JOBS)) as pool:
-            start = partial(world.start_job, rhythm=_RHYTHM)
-            for starting in [pool.submit(start, name, seed=run.seed * 10 + i) for i, name in enumerate(_JOBS)]:
-                starting.result()
-        for job in world.jobs.values():
-            job.run()
+        start_all(world, dict.fromkeys(_JOBS, ()), run.seed, rhythm=_RHYTHM)
         for job in world.jobs.values():
             job.wait_turns(1, WITHIN)
         with Quitter(world.endpoints, world.etcd.endpoints, world.group, eyes, Random(run.seed)) as quitter:
             storm = Storm(run, fault, world, eyes, quitter)
             try:
                 storm.blow()
-                for job in world.jobs.values():
-                    job.rest()
-                for job in world.jobs.values():
-                    job.wait_rested(WITHIN)
+                rest_all(world)
             except (ProcessTrouble, TimeoutError) as error:
                 stuck.append(Violation("a fault delays, and no more", str(error)))
         facts, violations = judged(world, eyes, excused=(QUITTER,))

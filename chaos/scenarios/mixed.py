@@ -10,9 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -24,6 +22,7 @@ from chaos.dev.lines import Line, Yielded
 from chaos.faults import Fault, Harm, NotPossible, compaction, network, points, refusals, signals
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
+from chaos.scenarios.contention import rest_all, start_all
 from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.scenarios.switches import switches
 from chaos.world import Shape, World
@@ -132,12 +131,7 @@ def _mixed(run: Run) -> tuple[list[str], list[Violation]]:
         World(replicas=3, nodes=2, etcd=3, shape=_SHAPE, proxied=True, apart=apart, failpoints=Path(folder)) as world,
         observer(world) as eyes,
     ):
-        with ThreadPoolExecutor(len(_JOBS)) as pool:
-            start = partial(world.start_job, rhythm=_RHYTHM, ttl=_TTL)
-            for starting in [pool.submit(start, name, seed=run.seed * 10 + i) for i, name in enumerate(_JOBS)]:
-                starting.result()
-        for job in world.jobs.values():
-            job.run()
+        start_all(world, dict.fromkeys(_JOBS, ()), run.seed, rhythm=_RHYTHM, ttl=_TTL)
         for job in world.jobs.values():
             job.wait_turns(1, WITHIN)
         mix = Mix(run, world)
@@ -154,10 +148,7 @@ def _mixed(run: Run) -> tuple[list[str], list[Violation]]:
 
 def _come_to_rest(world: World) -> list[Violation]:
     try:
-        for job in world.jobs.values():
-            job.rest()
-        for job in world.jobs.values():
-            job.wait_rested(WITHIN)
+        rest_all(world)
     except (ProcessTrouble, TimeoutError) as error:
         return [Violation("no group is stuck", str(error))]
     return []

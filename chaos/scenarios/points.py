@@ -28,6 +28,7 @@ from chaos.failpoints.victim import restart_victim
 from chaos.faults.signals import any_agent
 from chaos.processes import ProcessTrouble
 from chaos.quitter import JOB as QUITTER
+from chaos.scenarios.contention import rest_all
 from chaos.scenarios.scenario import NS, WITHIN, Figures, Run, Scenario, judged, observer, spread
 from chaos.scenarios.switches import switches
 from chaos.world import World
@@ -200,10 +201,7 @@ def walk(run: Run, points: Sequence[Point]) -> tuple[list[str], list[Violation]]
         try:
             with crowd:
                 passing.go(chosen)
-            for one in world.jobs.values():
-                one.rest()
-            for one in world.jobs.values():
-                one.wait_rested(WITHIN)
+            rest_all(world)
         except (ProcessTrouble, TimeoutError) as error:
             stuck.append(Violation("the system goes on", str(error)))
         facts, violations = judged(world, eyes, excused=(QUITTER, PASSER_BY))

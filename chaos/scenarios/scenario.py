@@ -13,6 +13,7 @@ from typing import Protocol
 
 from chaos.checkers import Evidence, Violation, judge
 from chaos.groups import of_group
+from chaos.history import Recorded
 from chaos.linearizability import check, of_jobs
 from chaos.observer import Observer
 from chaos.timeline import draw
@@ -134,13 +135,18 @@ def observer(world: World) -> Observer:
     return Observer(world.etcd.endpoints, Keys())
 
 
+def turns_of(world: World, group: str) -> list[Recorded]:
+    """The history of one group."""
+    return [one for one in world.history() if one.group == group]
+
+
 def gather(world: World, eyes: Observer, excused: Sequence[str] = (), group: str = "") -> Evidence:
     """All evidence so far of one group; unless told which, of the world's own."""
     group = group or world.group
     groups = {name: job.groups for name, job in world.jobs.items()}
     return Evidence(
         devices={node.name: world.events(node) for node in world.groups[group]},
-        turns=[one for one in world.history() if one.group == group],
+        turns=turns_of(world, group),
         tickets=[one for one in eyes.seen if one.place.kind is Kind.TICKET and one.place.group == group],
         jobs=of_group({name: job.lines for name, job in world.jobs.items()}, groups, group),
         excused=frozenset(excused),

@@ -7,16 +7,14 @@ Each group is judged by itself, by all that a group is judged by; then what neit
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from chaos.checkers import Violation
 from chaos.dev.job import Rhythm
 from chaos.processes import ProcessTrouble
 from chaos.scenarios.across import judged_across
-from chaos.scenarios.contention import rest_all, wait_turns
-from chaos.scenarios.scenario import Figures, Run, Scenario, judged, observer, spread
-from chaos.scenarios.several_storm import Storm, turns_of
+from chaos.scenarios.contention import rest_all, start_all, wait_turns
+from chaos.scenarios.scenario import Figures, Run, Scenario, judged, observer, spread, turns_of
+from chaos.scenarios.several_storm import Storm
 from chaos.scenarios.switches import switches
 from chaos.world import Shape, World
 
@@ -38,16 +36,7 @@ def _several(run: Run) -> tuple[list[str], list[Violation]]:
     with World(replicas=3, nodes=2, group="", shape=_SHAPE) as world, observer(world) as eyes:
         for group, node in zip(_GROUPS, world.nodes, strict=True):
             world.put_group(group, [node])
-        with ThreadPoolExecutor(len(_JOBS)) as pool:
-            start = partial(world.start_job, rhythm=_RHYTHM)
-            starting = [
-                pool.submit(start, name, seed=run.seed * 10 + index, groups=groups)
-                for index, (name, groups) in enumerate(_JOBS.items())
-            ]
-            for one in starting:
-                one.result()
-        for job in world.jobs.values():
-            job.run()
+        start_all(world, _JOBS, run.seed, rhythm=_RHYTHM)
         storm = Storm(run, world, eyes)
         try:
             wait_turns(world, 1)

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from random import Random
 
 from chaos.elsewhere import Window
-from chaos.history import Recorded
 from chaos.observer import Observer, Seen
 from chaos.processes import ProcessTrouble
 from chaos.scenarios.across import without
-from chaos.scenarios.contention import wait_served
-from chaos.scenarios.scenario import NS, WITHIN, Run
+from chaos.scenarios.contention import wait_phase, wait_served
+from chaos.scenarios.scenario import NS, WITHIN, Run, turns_of
 from chaos.scenarios.switches import MOVING, phase_took, turn_at
 from chaos.world import World
 from ledger.records import Phase, TicketState
@@ -127,12 +126,7 @@ class Storm:
         hits = Counter(one.phase for one in self.hits)
         wanted = min(_PHASES, key=lambda phase: hits[phase])
         typical = phase_took(turns_of(self._world, group), wanted)
-        seen = self._eyes.seen
-
-        def is_there(one: Seen) -> bool:
-            return one.place.group == group and one.turn is not None and one.turn.phase is wanted
-
-        self._eyes.wait_for(is_there, WITHIN, after=seen[-1].revision if seen else 0)
+        wait_phase(self._eyes, group, wanted)
         time.sleep(self._random.random() * typical)
         at = time.monotonic_ns()
         self._world.kill(victim)
@@ -157,8 +151,3 @@ def _has_half(one: Seen, group: str) -> bool:
         and one.place.group != group
         and group in ticket.groups
     )
-
-
-def turns_of(world: World, group: str) -> list[Recorded]:
-    """The history of one group."""
-    return [one for one in world.history() if one.group == group]
