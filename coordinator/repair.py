@@ -8,7 +8,9 @@ becomes UNKNOWN, and a granted ticket goes. Switches find out by themselves what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import Decision, GroupView, Remove

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records to JSON and back: exactly the canonical JSON form of the messages in ``records.proto``.
 
-The records are plain frozen dataclasses and the C implementation of `json` does the work, since a record is coded on
-every step of a hand-off and protobuf's own JSON coder is pure Python. A test holds the two forms equal.
+A record is coded on every step of a hand-off, and protobuf's own JSON coder is pure Python: so the records are structs
+of msgspec, which does the work. A test holds the two forms equal.
 
 The form: field names in lowerCamelCase, int64 as strings, enums by name, and nothing said about a field that has its
 default.
@@ -10,13 +10,14 @@ default.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import types
 import typing
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import fields, replace
 
 from ledger.errors import RecordMalformed, RecordTooNew
 
@@ -28,12 +29,19 @@ VERSION = 1
 _Encode = Callable[[Any], dict[str, Any]]
 _Decode = Callable[[Any], Any]
 
-_dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-_load = json.JSONDecoder().decode
+
+def _plain(value: Any) -> str:
+    """What msgspec does not know: a string of a class of its own, as the explorer has for names."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"no JSON form for {value!r}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Form:
+_dump = msgspec.json.Encoder(enc_hook=_plain).encode
+_load = msgspec.json.Decoder().decode
+
+
+class _Form(msgspec.Struct, frozen=True):
     """One type's values in JSON: expressions of ``v``.
 
     Attributes:
@@ -49,7 +57,7 @@ class _Form:
 
 def encode(record: Any) -> bytes:
     """The JSON form of ``record``, as it is kept in etcd. Records that stand alone begin with their version."""
-    return _dump(_coder(type(record))[0](record)).encode()
+    return _dump(_coder(type(record))[0](record))
 
 
 def decode(cls: type[R], value: bytes) -> R:
@@ -61,8 +69,8 @@ def decode(cls: type[R], value: bytes) -> R:
     """
     name = cls.__name__
     try:
-        data = _load(value.decode())
-    except (ValueError, RecursionError) as error:
+        data = _load(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RecordMalformed(name, f"it is no JSON ({error})") from error
     if not isinstance(data, dict):
         raise RecordMalformed(name, "it is no JSON object")
@@ -95,10 +103,9 @@ def _coder(cls: type[Any]) -> tuple[_Encode, _Decode]:
     hints = typing.get_type_hints(cls)
     names: dict[str, Any] = {"cls": cls, "bad": _bad}
     said, heard = [], []
-    for field in dataclasses.fields(cls):
+    for field in fields(cls):
         form = _form(hints[field.name], names)
-        head, *rest = field.name.split("_")
-        name = head + "".join(part.capitalize() for part in rest)
+        name = field.encode_name
         zero = _named(names, form.zero)
         differs = "True" if field.name == "version" else f"v is not {zero}" if _is_one(form.zero) else "v"
         said.append(f"    v = record.{field.name}\n    if {differs}: out[{name!r}] = {form.said}\n")
@@ -128,13 +135,13 @@ def _form(hint: Any, names: dict[str, Any]) -> _Form:
         )
     if origin is types.UnionType or origin is typing.Union:
         (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
-        return dataclasses.replace(_form(inner, names), zero=None)
+        return replace(_form(inner, names), zero=None)
     if isinstance(hint, type) and issubclass(hint, Enum):
         members = _named(names, {member.value: member for member in hint})
         # By the enum itself where there is none, for the error that it raises.
         return _Form("v._value_", f"{members}.get(v) or {_named(names, hint)}(v)", next(iter(hint)))
-    if dataclasses.is_dataclass(hint):
-        encode_one, decode_one = _coder(typing.cast(type[Any], hint))
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        encode_one, decode_one = _coder(hint)
         return _Form(f"{_named(names, encode_one)}(v)", f"{_named(names, decode_one)}(v)", None)
     raise TypeError(f"no JSON form for {hint!r}")
 

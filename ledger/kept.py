@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept(Generic[R_co]):
+class Kept(Struct, Generic[R_co], frozen=True):
     """One record as it is kept in etcd.
 
     Attributes:

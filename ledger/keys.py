@@ -8,8 +8,9 @@ etcd role can be limited to that range.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from ledger.errors import BadName
 
@@ -52,8 +53,7 @@ class Kind(Enum):
     REGISTERED = "registered"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """What a key names: its kind and the names in it (``""`` where the kind has none)."""
 
     kind: Kind

@@ -7,7 +7,8 @@ Kept in order change by change, so that whoever is next is at hand however many 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ledger.kept import Kept
 from ledger.ordered import Ordered
@@ -16,8 +17,7 @@ from ledger.records import Ticket, TicketState
 Place = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """Every ticket by its job, and those that wait in order.
 
     Attributes:

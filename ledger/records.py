@@ -7,14 +7,18 @@ together. An enum's first member is what an absent field means.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from ledger.codec import VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Record(Struct, frozen=True, rename="camel"):
+    """A message as a value; its fields have the message's names, and in JSON those of the canonical form."""
+
+
+class Process(Record, frozen=True):
     """One operating-system process, told apart from any other that ever had its pid."""
 
     boot_id: str = ""
@@ -35,14 +39,12 @@ class NodeLostPolicy(Enum):
     DROP = "NODE_LOST_POLICY_DROP"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(Record, frozen=True):
     node: str = ""
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Record, frozen=True):
     """How a group treats its jobs. Durations in milliseconds; 0 means the default (`ledger.defaults`)."""
 
     lost: LostPolicy = LostPolicy.PARK_OR_KILL
@@ -56,8 +58,7 @@ class Policy:
     max_hold_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSpec:
+class GroupSpec(Record, frozen=True):
     version: int = VERSION
     nodes: tuple[NodeDevices, ...] = ()
     policy: Policy | None = None
@@ -85,8 +86,7 @@ class Ended(Enum):
     LOST = "ENDED_LOST"
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(Record, frozen=True):
     """Who is able to run on the accelerators. Of MIXED, ``job`` is the one that was on before the failed commit."""
 
     kind: ResidentKind = ResidentKind.UNKNOWN
@@ -95,38 +95,33 @@ class Resident:
     lost_process: Process | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Record, frozen=True):
     job: str = ""
     ticket_revision: int = 0
     process: Process | None = None
     cancelled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Record, frozen=True):
     job: str = ""
     session: str = ""
     process: Process | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Record, frozen=True):
     reason: str = ""
     node: str = ""
     agent_revision: int = 0
     killing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pinned:
+class Pinned(Record, frozen=True):
     job: str = ""
     reason: str = ""
     processes_revision: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Unrestored:
+class Unrestored(Record, frozen=True):
     """The last failed restore. An empty ``job`` stands for several jobs in a row."""
 
     node: str = ""
@@ -134,8 +129,7 @@ class Unrestored:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Record, frozen=True):
     """The group's one record: who is on, and which phase the switch is in."""
 
     version: int = VERSION
@@ -165,8 +159,7 @@ class TicketState(Enum):
     REFUSED = "TICKET_STATE_REFUSED"
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Record, frozen=True):
     version: int = VERSION
     session: str = ""
     process: Process | None = None
@@ -187,8 +180,7 @@ class Health(Enum):
     QUARANTINED = "HEALTH_QUARANTINED"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Record, frozen=True):
     version: int = VERSION
     backend: str = ""
     health: Health = Health.OK
@@ -198,8 +190,7 @@ class Job:
 # ------------------------------------------------------------------------------------------------ sessions, replicas
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Record, frozen=True):
     version: int = VERSION
     process: Process | None = None
     secret_hash: str = ""
@@ -208,16 +199,14 @@ class Session:
     ttl_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(Record, frozen=True):
     version: int = VERSION
     address: str = ""
     release: str = ""
     record_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Record, frozen=True):
     """A revision of the store, noted: history before it goes once the note has stood long enough."""
 
     version: int = VERSION
@@ -228,20 +217,17 @@ class Compaction:
 # ------------------------------------------------------------------------------------------------ nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Record, frozen=True):
     uuid: str = ""
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEpoch:
+class GroupEpoch(Record, frozen=True):
     group: str = ""
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Record, frozen=True):
     """An agent's registration; its create revision is the agent's incarnation."""
 
     version: int = VERSION
@@ -268,8 +254,7 @@ class DirectiveKind(Enum):
     RELEASE = "DIRECTIVE_KIND_RELEASE"
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(Record, frozen=True):
     version: int = VERSION
     epoch: int = 0
     kind: DirectiveKind = DirectiveKind.PREPARE
@@ -317,8 +302,7 @@ class ProcessState(Enum):
     FAILED = "PROCESS_STATE_FAILED"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Record, frozen=True):
     process: Process | None = None
     state: ProcessState = ProcessState.RUNNING
     bytes: int = 0
@@ -326,14 +310,12 @@ class ProcessRecord:
     out_of_turn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JobProcesses:
+class JobProcesses(Record, frozen=True):
     job: str = ""
     processes: tuple[ProcessRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Record, frozen=True):
     version: int = VERSION
     jobs: tuple[JobProcesses, ...] = ()
     strangers: tuple[Process, ...] = ()
@@ -342,8 +324,7 @@ class Processes:
         return next((one.processes for one in self.jobs if one.job == job), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Record, frozen=True):
     job: str = ""
     process: Process | None = None
     state: ProcessState = ProcessState.RUNNING
@@ -351,8 +332,7 @@ class Evidence:
     took_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Record, frozen=True):
     version: int = VERSION
     directive_revision: int = 0
     epoch: int = 0
@@ -370,20 +350,17 @@ class Ack:
     free_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Record, frozen=True):
     version: int = VERSION
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Record, frozen=True):
     version: int = VERSION
     processes: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Record, frozen=True):
     version: int = VERSION
     since: str = ""
     why: str = ""

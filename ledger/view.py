@@ -12,10 +12,10 @@ import contextlib
 import heapq
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Self
 
+from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch
@@ -36,16 +36,14 @@ _PAUSE = 0.05
 _PAUSE_MAX = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A key that has changed: its new value, or None when it is gone."""
 
     key: bytes
     kv: KeyValue | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """What has changed, up to ``revision``.
 
     Attributes:

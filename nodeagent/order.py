@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ledger.records import Directive, Evidence, Failure, Fault, Outcome, Process, Processes
 from nodeagent.backends.base import Known
@@ -26,8 +27,7 @@ class CannotKill(Exception):
     """A process resists even SIGKILL: this agent cannot answer for its devices and must give up its registration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A directive to be carried out.
 
     Attributes:
@@ -56,8 +56,7 @@ class Order:
             raise Superseded
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What is to be acknowledged, and the process record that goes with it; None: that is left as it is."""
 
     outcome: Outcome

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ledger.errors import LedgerError
 from ledger.index import Index
@@ -20,8 +21,7 @@ from nodeagent import plan
 from nodeagent.backends.base import Known
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What the ledger says of one group on this node.
 
     Attributes:

@@ -7,7 +7,9 @@ The rules named here are those of the protocol (docs/protocol.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ledger.records import (
     Directive,
@@ -28,8 +30,7 @@ _OFF = (ProcessState.PARKED, ProcessState.LOCKED, ProcessState.FAILED)
 """On record as off the devices. One that is not found any more has ended: its job is told at its next turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a directive is not carried out, and whose fault that is."""
 
     fault: Fault
@@ -37,8 +38,7 @@ class Refusal:
     job: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """What a decision about one group is made on.
 
     Attributes:

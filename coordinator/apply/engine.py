@@ -12,8 +12,9 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
+
+from msgspec import Struct
 
 from coordinator.apply.errors import Conflict, EngineBehind, EngineUnavailable
 from coordinator.apply.hedge import Distrust, Latency, before, serving
@@ -32,8 +33,7 @@ from ledger.view import AFTERWARDS, Changes, LedgerView
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """A decision that is written, at ``revision``."""
 
     revision: int

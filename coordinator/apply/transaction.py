@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator.decide import Decision, Grant, GroupView, Refuse, Remove
 from coordinator.decide.decision import Create
@@ -24,8 +25,7 @@ from ledger.keys import Keys
 from ledger.records import Claim, Ticket, TicketState
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Struct, frozen=True):
     compares: tuple[Compare, ...]
     ops: tuple[Op, ...]
 

@@ -7,7 +7,9 @@ Each function returns the decision that carries out the request on this view, or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator.decide.core import then_decide
 from coordinator.decide.decision import Create, Decision, Refuse, Remove
@@ -44,8 +46,7 @@ class Refusal(Exception):
         self.reason, self.message, self.metadata = reason, message, dict(metadata or {})
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
+class Nothing(Struct, frozen=True):
     """The request has been carried out already."""
 
     why: str

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from coordinator.decide.committing import committing
 from coordinator.decide.decision import Decision, Remove, Verdict

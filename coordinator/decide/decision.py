@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from ledger.records import Directive, Job, Phase, Process, Ticket, Turn
 
@@ -20,8 +21,7 @@ class WaitKind(Enum):
     DROP = "drop"  # for an agent that is away, before the group goes on without its node
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """A wait of ``ms`` milliseconds. ``key`` names the occasion, so that another occasion is another wait.
 
     With ``node`` it is a wait for that node's agent, and over without having passed when the agent is there.
@@ -33,8 +33,7 @@ class Wait:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """The WAITING ticket becomes GRANTED."""
 
     job: str
@@ -44,8 +43,7 @@ class Grant:
     lost: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """The WAITING ticket becomes REFUSED; ``reason`` is one of docs/errors.md."""
 
     job: str
@@ -54,16 +52,14 @@ class Refuse:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """The ticket is deleted."""
 
     job: str
     create: int
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     """A new ticket. Granted at once only under the guard that the queue is empty."""
 
     job: str
@@ -73,8 +69,7 @@ class Create:
 TicketChange = Grant | Refuse | Remove | Create
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """One transaction, guarded by each touched ticket's create revision, and by the turn's mod revision but where all
     that it does is to make tickets that wait.
 
@@ -123,8 +118,7 @@ class Decision:
         return wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The answer for one view.
 
     Attributes:

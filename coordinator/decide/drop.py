@@ -10,7 +10,8 @@ if the group does not want it any more, is forgotten.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator.decide.decision import Decision, Verdict, Wait, WaitKind
 from coordinator.decide.numbers import next_epoch

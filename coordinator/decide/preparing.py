@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from coordinator.decide.decision import Decision, Verdict, Wait, WaitKind
 from coordinator.decide.switch import (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from coordinator.decide.decision import Decision, Verdict
 from coordinator.decide.drop import held_up

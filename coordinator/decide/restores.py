@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator.decide.drop import left_behind
 from coordinator.decide.view import GroupView

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from coordinator.decide.decision import Decision, Verdict
 from coordinator.decide.drop import dropped, uncleared

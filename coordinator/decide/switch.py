@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator.decide.decision import Decision, Refuse, TicketChange
 from coordinator.decide.numbers import next_epoch

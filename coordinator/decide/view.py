@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from coordinator.decide.decision import Wait
 from ledger.kept import Kept
@@ -25,8 +26,7 @@ from ledger.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """One node, as far as one group is concerned. ``agent`` is None while the agent is away."""
 
     agent: Kept[Agent] | None = None
@@ -40,8 +40,7 @@ class NodeState:
 ABSENT = NodeState()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(Struct, frozen=True):
     """A group at one revision of etcd.
 
     Attributes:

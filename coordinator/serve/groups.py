@@ -6,8 +6,10 @@ breaks. What follows from a wish is decided by `coordinator.decide.spec`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from coordinator.apply.engine import Engine
 from coordinator.apply.errors import Conflict

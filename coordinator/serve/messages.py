@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from msgspec import Struct
+from msgspec.structs import fields
 
 from ledger import records
 from timeslice_proto.v1 import records_pb2
@@ -45,7 +46,7 @@ def _present(message: Message, name: str) -> bool:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    return {field.name: _value(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    return {field.name: _value(getattr(record, field.name)) for field in fields(record)}
 
 
 def _value(value: Any) -> Any:
@@ -54,7 +55,7 @@ def _value(value: Any) -> Any:
             return value.value
         case tuple():
             return [_value(one) for one in value]
-        case _ if dataclasses.is_dataclass(value):
+        case Struct():
             return _fields(value)
         case _:
             return value
@@ -66,7 +67,7 @@ _known: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
 def _readers(cls: type[Any]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     if cls not in _known:
         hints = typing.get_type_hints(cls)
-        _known[cls] = tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
+        _known[cls] = tuple((field.name, _reader(hints[field.name])) for field in fields(cls))
     return _known[cls]
 
 
@@ -81,7 +82,6 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and issubclass(hint, Enum):
         members = tuple(hint)  # the records' members stand in the order of the messages' numbers, from 0
         return lambda number: members[number]
-    if dataclasses.is_dataclass(hint):
-        record_type = typing.cast(type[Any], hint)
-        return lambda message: to_record(message, record_type)
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return lambda message: to_record(message, hint)
     return lambda value: value

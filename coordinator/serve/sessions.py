@@ -12,7 +12,9 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator.apply.engine import Engine
 from coordinator.apply.errors import Conflict, EngineBehind, EngineError
@@ -35,8 +37,7 @@ WITHIN = 5.0
 """Seconds for one step in the ledger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     """A session that this replica has opened or resumed.
 
     Attributes:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any
 
 import grpc.aio
+from msgspec.structs import replace
 
 from coordinator.apply.engine import Applied
 from coordinator.apply.errors import EngineError

@@ -8,14 +8,14 @@ list of ten thousand keeps the memory of all. Copying costs about a microsecond 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from ledger.etcd import rpc_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """Which cluster and member answered, at which revision of the store."""
 
     cluster_id: int
@@ -24,8 +24,7 @@ class Header:
     raft_term: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(Struct, frozen=True):
     """A key as it is at `mod_revision`. `version` counts the puts since it was created; `lease` 0 is none."""
 
     key: bytes
@@ -41,8 +40,7 @@ class EventType(Enum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One change. Of a deleted key `kv` has only the key and the revision of the deletion.
 
     `previous` is the key before the change: where the watch asked for it, the key was there and is not
@@ -54,8 +52,7 @@ class Event:
     previous: KeyValue | None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchBatch:
+class WatchBatch(Struct, frozen=True):
     """Changes of one or more whole revisions, in order; empty in a report of progress.
 
     Attributes:
@@ -67,8 +64,7 @@ class WatchBatch:
     events: tuple[Event, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeResult:
+class RangeResult(Struct, frozen=True):
     """The keys found, in the order of their bytes, all as of one revision.
 
     Attributes:
@@ -89,8 +85,7 @@ class RangeResult:
         return iter(self.kvs)
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(Struct, frozen=True):
     header: Header
 
     @property
@@ -98,8 +93,7 @@ class PutResult:
         return self.header.revision
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteResult:
+class DeleteResult(Struct, frozen=True):
     """`deleted`: how many keys were there."""
 
     header: Header
@@ -113,8 +107,7 @@ class DeleteResult:
 OpResult = RangeResult | PutResult | DeleteResult
 
 
-@dataclass(frozen=True, slots=True)
-class TxnResult:
+class TxnResult(Struct, frozen=True):
     """`responses` answer the operations of the branch that was taken, in their order."""
 
     header: Header
@@ -126,8 +119,7 @@ class TxnResult:
         return self.header.revision
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseProof:
+class LeaseProof(Struct, frozen=True):
     """etcd's word that a lease lived at `sent_at`: the request that it answered was sent then.
 
     Attributes:
@@ -146,8 +138,7 @@ class LeaseProof:
         return self.sent_at + self.ttl
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseInfo:
+class LeaseInfo(Struct, frozen=True):
     """Seconds left, seconds granted, and the keys under the lease if they were asked for."""
 
     lease_id: int
@@ -156,8 +147,7 @@ class LeaseInfo:
     keys: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     member_id: int
     name: str
     peer_urls: tuple[str, ...]
@@ -170,14 +160,12 @@ class AlarmType(Enum):
     CORRUPT = "corrupt"
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     member_id: int
     type: AlarmType
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberStatus(Struct, frozen=True):
     """One member's view of itself. Sizes in bytes; `leader` is a member id, 0 if it sees none."""
 
     header: Header

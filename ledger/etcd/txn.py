@@ -10,8 +10,9 @@ ones: 4,096 at two levels, 74,088 at three. Compares cannot be nested like that;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from ledger.etcd import records
 from ledger.etcd import rpc_pb2 as pb
@@ -50,8 +51,7 @@ class Of(Enum):
     LEASE = pb.Compare.LEASE
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """`of` the key `is_` `number`. With `range_end`, of every key of the range; a range without keys compares
     as 0."""
 
@@ -98,8 +98,7 @@ def prefix_unmodified_since(prefix: bytes, revision: int) -> Compare:
     return Compare(prefix, Of.MOD_REVISION, Is.LESS, revision + 1, prefix_end(prefix))
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Put a value, under `lease` if one is given.
 
     A put with neither takes a leased key *off* its lease. `ignore_lease` leaves it as it is, and needs the
@@ -117,8 +116,7 @@ class Put:
             raise ValueError("a put either names a lease or leaves the key's as it is")
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(Struct, frozen=True):
     """Read one key, or up to `range_end`. `limit` 0 is none."""
 
     key: bytes
@@ -127,8 +125,7 @@ class Get:
     keys_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Delete one key, or up to `range_end`."""
 
     key: bytes
@@ -138,8 +135,7 @@ class Delete:
 Op = Put | Get | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Txn:
+class Txn(Struct, frozen=True):
     """`success` if all `compares` hold, else `failure`."""
 
     compares: Sequence[Compare]

@@ -9,8 +9,9 @@ the agent's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ledger.records import Device, Process, ProcessState
 from nodeagent.backends.driver import DeviceUse, Progress, Verdict
@@ -19,8 +20,7 @@ Known = Mapping[str, Sequence[Process]]
 """For each job, the processes that were registered or recorded before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A process found on the group's devices, or known from before, and the job that it belongs to.
 
     Attributes:
@@ -33,8 +33,7 @@ class Found:
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What is on a group's devices of this node.
 
     Attributes:

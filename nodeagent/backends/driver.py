@@ -15,8 +15,9 @@ FAILED cannot be undone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ledger.records import Device, ProcessState
 
@@ -24,8 +25,7 @@ Progress = Callable[[int, int], None]
 """Told bytes done and bytes in all, in that order; both 0 while nothing can be said."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(Struct, frozen=True):
     """What the driver says about one device.
 
     Attributes:
@@ -42,8 +42,7 @@ class DeviceUse:
     pids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(Struct, frozen=True):
     """What was seen at one moment: at least what was asked for.
 
     Attributes:
@@ -55,8 +54,7 @@ class Sight:
     states: dict[int, ProcessState | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether a process could be saved *and* restored: the reason if not, and the bytes that it would
     take."""
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from coordinator.doctor import Facts, Finding, Level, examine
 from coordinator.picture import Picture
@@ -89,7 +90,7 @@ def test_a_sound_system_has_nothing_but_good_findings() -> None:
 
 
 def status(**changes: Any) -> Facts:
-    return facts(statuses={"h:2379": replace(STATUS, **changes)})
+    return facts(statuses={"h:2379": structs.replace(STATUS, **changes)})
 
 
 GIB = 1024**3
@@ -106,7 +107,7 @@ COMPLAINTS: list[tuple[str, Facts, Level, str]] = [
     ("a smaller quota", replace(facts(), quota_bytes=1_100), Level.WARNING, "allowed"),
     (
         "two clusters",
-        facts(statuses={"h:1": STATUS, "h:2": replace(STATUS, header=Header(9, 2, 3, 4))}),
+        facts(statuses={"h:1": STATUS, "h:2": structs.replace(STATUS, header=Header(9, 2, 3, 4))}),
         Level.BAD,
         "2 clusters",
     ),
@@ -133,13 +134,18 @@ COMPLAINTS: list[tuple[str, Facts, Level, str]] = [
     ("a newer record", ledger(KEYS.turn("g"), b'{"version":"9"}'), Level.BAD, "version 9"),
     (
         "blocked",
-        ledger(KEYS.turn("g"), replace(TURN, blocked=Blocked("memory is full", "n1"))),
+        ledger(KEYS.turn("g"), structs.replace(TURN, blocked=Blocked("memory is full", "n1"))),
         Level.WARNING,
         "memory is full",
     ),
-    ("pinned", ledger(KEYS.turn("g"), replace(TURN, pinned=Pinned("a", "no room"))), Level.WARNING, "no room"),
-    ("paused", ledger(KEYS.turn("g"), replace(TURN, paused=True)), Level.WARNING, "paused"),
-    ("a dropped node", ledger(KEYS.turn("g"), replace(TURN, nodes=("n0",))), Level.WARNING, "goes on without n1"),
+    ("pinned", ledger(KEYS.turn("g"), structs.replace(TURN, pinned=Pinned("a", "no room"))), Level.WARNING, "no room"),
+    ("paused", ledger(KEYS.turn("g"), structs.replace(TURN, paused=True)), Level.WARNING, "paused"),
+    (
+        "a dropped node",
+        ledger(KEYS.turn("g"), structs.replace(TURN, nodes=("n0",))),
+        Level.WARNING,
+        "goes on without n1",
+    ),
     (
         "a quarantined job",
         ledger(KEYS.job("g", "a"), Job(health=Health.QUARANTINED, why="bad page")),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import types
 import typing
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from msgspec.structs import fields
 
 from ledger import records
 from ledger.codec import VERSION, decode, encode
@@ -22,9 +22,9 @@ from timeslice_proto.v1 import records_pb2
 ALL = [
     cls
     for cls in vars(records).values()
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls.__module__ == records.__name__
+    if isinstance(cls, type) and issubclass(cls, records.Record) and cls is not records.Record
 ]
-ALONE = [cls for cls in ALL if any(field.name == "version" for field in dataclasses.fields(cls))]
+ALONE = [cls for cls in ALL if any(field.name == "version" for field in fields(cls))]
 
 
 def some(hint: Any, random: Random, empty: float) -> Any:
@@ -50,7 +50,7 @@ def some(hint: Any, random: Random, empty: float) -> Any:
 
 def record(cls: type[Any], random: Random, empty: float) -> Any:
     hints = typing.get_type_hints(cls)
-    values = {field.name: some(hints[field.name], random, empty) for field in dataclasses.fields(cls)}
+    values = {field.name: some(hints[field.name], random, empty) for field in fields(cls)}
     if "version" in values:
         values["version"] = VERSION
     return cls(**values)
@@ -69,7 +69,7 @@ def test_a_record_is_the_canonical_json_of_its_message(cls: type[Any]) -> None:
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 def test_a_record_has_the_fields_of_its_message(cls: type[Any]) -> None:
     message = getattr(records_pb2, cls.__name__).DESCRIPTOR
-    assert [field.name for field in dataclasses.fields(cls)] == [field.name for field in message.fields]
+    assert [field.name for field in fields(cls)] == [field.name for field in message.fields]
 
 
 @pytest.mark.parametrize("name", ["Phase", "ResidentKind", "Ended", "TicketState", "Outcome", "Fault", "Failure"])

@@ -8,11 +8,11 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import ledger.view
 from bench.fleet import LOST

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.decide import Decision, GroupView, Refuse, Remove, commands, decide
 from coordinator.decide.commands import Nothing, Refusal

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.apply.transaction import transaction
 from coordinator.decide import GroupView, Refuse, WaitKind, decide

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from coordinator.decide import Grant, NodeState, Refuse, Remove, WaitKind, decide
 from coordinator.decide.spec import AT_ONCE

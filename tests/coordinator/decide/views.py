@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator.decide import Decision, GroupView, NodeState, Verdict, Wait, WaitKind, decide
 from ledger.kept import Kept

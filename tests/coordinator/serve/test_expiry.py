@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.apply.hedge import LEAST_STEP, MOST_STEP, rank
 from coordinator.serve import expiry

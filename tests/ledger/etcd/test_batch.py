@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from ledger.etcd import EtcdClient, GroupCommit, RangeResult, TxnResult
 from ledger.etcd.errors import (
@@ -167,8 +168,7 @@ def _under(prefix: bytes, txn: Txn) -> Txn:
 
     def moved(one):
         end = getattr(one, "range_end", b"")
-        values = {name: getattr(one, name) for name in one.__slots__}
-        return type(one)(**{**values, "key": prefix + one.key, **({"range_end": prefix + end} if end else {})})
+        return replace(one, key=prefix + one.key, **({"range_end": prefix + end} if end else {}))
 
     return Txn(*([moved(one) for one in part] for part in (txn.compares, txn.success, txn.failure)))
 
