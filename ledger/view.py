@@ -18,8 +18,8 @@ from typing import Self
 from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch
-from ledger.etcd.errors import EtcdError, Unavailable
+from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch, WatchBatch
+from ledger.etcd.errors import EtcdError
 
 log = logging.getLogger(__name__)
 
@@ -174,28 +174,27 @@ class LedgerView:
         listed = await self._client.get_prefix(self._prefix)
         self._take_list(listed)
         start = listed.revision + 1
-        async with self._client.watch(self._prefix, start, cluster_id=listed.header.cluster_id) as batches:
-            self._watch = batches
+        cluster = listed.header.cluster_id
+        async with self._client.watch(self._prefix, start, cluster_id=cluster, deliver=self._take_batch) as watch:
+            self._watch = watch
             self._followed.set()
             try:
                 async with asyncio.timeout(self._resync * self._random.uniform(0.8, 1.0)):
-                    async for batch in batches:
-                        changes = tuple(
-                            Change(event.kv.key, event.kv if event.type is EventType.PUT else None)
-                            for event in batch.events
-                        )
-                        self._held = Changes(batch.revision, changes)
-                        for event in batch.events if self._writes and not self._waiters else ():
-                            if (write := self._writes.get(event.kv.key)) is not None:
-                                await write.over(ANSWER_FIRST)
-                                break
-                        self._take_held()
+                    await watch.ended()
             except TimeoutError:
                 return
             finally:
-                self._breaks += batches.breaks
+                self._breaks += watch.breaks
                 self._watch = self._held = None
-        raise Unavailable("the watch ended", ambiguous=False)
+
+    async def _take_batch(self, batch: WatchBatch) -> None:
+        changes = [Change(event.kv.key, event.kv if event.type is EventType.PUT else None) for event in batch.events]
+        self._held = Changes(batch.revision, tuple(changes))
+        for change in changes if self._writes and not self._waiters else ():
+            if (write := self._writes.get(change.key)) is not None:
+                await write.over(ANSWER_FIRST)
+                break
+        self._take_held()
 
     def _take_list(self, listed: RangeResult) -> None:
         header = listed.header

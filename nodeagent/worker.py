@@ -19,6 +19,7 @@ from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError
 from ledger.failpoint import FailpointError, hit
 from ledger.kept import Kept
+from ledger.logs import afterwards
 from ledger.records import (
     Ack,
     Directive,
@@ -137,16 +138,8 @@ class Worker:
         self._newer.clear()
         self._in_hand = kept.mod
         order = self._order(seen, directive, begun)
-        # Behind the first look's question, which is on its way meanwhile.
-        asyncio.get_running_loop().call_later(
-            0,
-            _log.info,
-            "Group %s, epoch %d: told to %s for %s.",
-            self.group,
-            directive.epoch,
-            directive.kind.name,
-            directive.on or "nobody",
-        )
+        told = (self.group, directive.epoch, directive.kind.name, directive.on or "nobody")
+        afterwards(_log, "Group %s, epoch %d: told to %s for %s.", *told)
         try:
             answer = await self._carry_out(order, kept, incarnation)
             await self._acknowledge(order, kept, incarnation, answer, begun)
@@ -234,10 +227,8 @@ class Worker:
             free_bytes=answer.free_bytes,
         )
         written, revision = await self._until_written(order, ack, answer.processes)
-        _log.info(
-            "Group %s, epoch %d: %s %s: %s.",
-            *(self.group, ack.epoch, ack.outcome.name, ack.why or f"within {ack.took_ms} ms", written.value),
-        )
+        said = (self.group, ack.epoch, ack.outcome.name, ack.why or f"within {ack.took_ms} ms", written.value)
+        afterwards(_log, "Group %s, epoch %d: %s %s: %s.", *said)
         hit(f"agent.{kept.value.kind.name.lower()}.acked")
         if written is Written.DONE:
             self._confirmed = time.monotonic()

@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from bench.floor.script import Script, Step
 from bench.floor.writer import PREFIX, write
 from bench.garbage import collect_as_rarely
-from ledger.etcd import EtcdClient, EventType, KeyValue
+from ledger.etcd import EtcdClient, EventType, KeyValue, WatchBatch
 from ledger.etcd.txn import Compare, Get, absent, created_at, modified_at
 
 _ENTRY = b'00000000 {"group":"g0","highest":1000,"begun":{"epoch":1000,"on":"job-b"},"reserved":0,"locked":[]}\n'
@@ -70,15 +72,17 @@ class Agent:
     async def run(self, registered: asyncio.Event) -> None:
         """Register, say so, and answer for ever."""
         self._incarnation = (await self._client.put(self._registration, b"{}")).header.revision
-        async with self._client.watch(f"{PREFIX}nodes/{self._node}/".encode()) as batches:
+        async with self._client.watch(f"{PREFIX}nodes/{self._node}/".encode(), deliver=self._take_all) as watch:
             registered.set()
-            async for batch in batches:
-                for event in batch.events:
-                    if event.type is EventType.PUT:
-                        self._take(event.kv)
+            await watch.ended()
+
+    async def _take_all(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            if event.type is EventType.PUT:
+                self._take(event.kv)
 
     def _take(self, kv: KeyValue) -> None:
-        json.loads(kv.value)
+        msgspec.json.decode(kv.value)
         match kv.key[len(PREFIX) :].split(b"/"):
             case [b"nodes", _, b"directives", group]:
                 task = asyncio.create_task(self._obey(group.decode(), kv))

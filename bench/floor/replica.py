@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import msgspec
 
 from bench.floor.script import Script, Step
 from bench.floor.writer import PREFIX, write
-from ledger.etcd import EtcdClient, EventType
+from ledger.etcd import EtcdClient, EventType, WatchBatch
 from ledger.etcd.txn import Compare, absent, created_at, modified_at, prefix_empty
 from timeslice_proto.v1 import coordinator_pb2
 
@@ -210,17 +210,20 @@ def _ticket(group: _Group, job: str) -> bytes:
 
 async def _follow(client: EtcdClient, replica: Replica) -> None:
     """One watch of everything; each value is decoded, whatever it is."""
-    async with client.watch(PREFIX.encode()) as batches:
-        async for batch in batches:
-            for event in batch.events:
-                if event.type is not EventType.PUT:
-                    continue
-                json.loads(event.kv.value)
-                match event.kv.key[len(PREFIX) :].split(b"/"):
-                    case [b"nodes", _, b"acks", group]:
-                        replica.answered(group.decode())
-                    case _:
-                        pass
+
+    async def take(batch: WatchBatch) -> None:
+        for event in batch.events:
+            if event.type is not EventType.PUT:
+                continue
+            msgspec.json.decode(event.kv.value)
+            match event.kv.key[len(PREFIX) :].split(b"/"):
+                case [b"nodes", _, b"acks", group]:
+                    replica.answered(group.decode())
+                case _:
+                    pass
+
+    async with client.watch(PREFIX.encode(), deliver=take) as watch:
+        await watch.ended()
 
 
 async def _serve(arguments: argparse.Namespace) -> None:

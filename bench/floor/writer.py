@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from bench.floor.script import Step, Write
 from ledger.etcd import EtcdClient
@@ -48,7 +49,7 @@ async def write(
         if one.value is None:
             ops.append(Delete(key))
             continue
-        value = json.dumps(one.value, separators=(",", ":"), ensure_ascii=False).encode()
+        value = msgspec.json.encode(one.value)
         ops.append(Put(key, value, lease if one.leased else 0, ignore_lease=one.leased and not lease))
     result = await client.txn(compares, ops, reads)
     if not result.succeeded:

@@ -26,9 +26,10 @@ from coordinator.picture import Picture
 from ledger.errors import LedgerError
 from ledger.etcd import EtcdClient, GroupCommit
 from ledger.etcd.errors import EtcdError, LeaseNotFound, Unavailable
-from ledger.etcd.txn import Compare
+from ledger.etcd.txn import Compare, Op
 from ledger.keys import Keys
-from ledger.view import AFTERWARDS, Changes, LedgerView
+from ledger.logs import afterwards
+from ledger.view import Changes, LedgerView
 
 log = logging.getLogger(__name__)
 
@@ -221,9 +222,12 @@ class Engine:
         self, decisions: Sequence[tuple[GroupView, Decision]], deadline: float, guards: Sequence[Compare] = ()
     ) -> int | None:
         """As `write`, for decisions about different groups, in one transaction."""
-        txns = [transaction(self.keys, view, decision) for view, decision in decisions]
-        compares = (*guards, *(compare for txn in txns for compare in txn.compares))
-        ops = tuple(op for txn in txns for op in txn.ops)
+        compares: list[Compare] = [*guards]
+        ops: list[Op] = []
+        for view, decision in decisions:
+            txn = transaction(self.keys, view, decision)
+            compares += txn.compares
+            ops += txn.ops
         began = self.clock()
         left = max(deadline - began, 0.001)
         try:
@@ -242,8 +246,8 @@ class Engine:
             for view, decision in decisions:
                 if not decision.remove_group:
                     self._floors[view.name] = max(self._floors.get(view.name, 0), result.revision)
-                # A line costs as much as a tenth of a turn: first who asked is to have the answer.
-                asyncio.get_running_loop().call_later(AFTERWARDS, _written, view.name, decision.why, result.revision)
+                about = {"group": view.name, "revision": result.revision}
+                afterwards(log, "%s", decision.why, extra=about)
             return result.revision
         groups = ", ".join(view.name for view, _ in decisions)
         log.info("A decision lost a guard: something has changed since it was made.", extra={"group": groups})
@@ -286,6 +290,8 @@ class Engine:
             The create revision of each one's registration.
         """
         replicas = serving(self.picture.replicas())
+        if replicas.keys() <= {self.replica_id}:
+            return {}
         last = self.distrust.now(replicas.items())
         return {one: replicas[one] for one in before(self.replica_id, replicas, name, last)}
 
@@ -348,10 +354,6 @@ class Engine:
 
 _TO_COME = 2**63
 """No revision, but later than all."""
-
-
-def _written(group: str, why: str, revision: int) -> None:
-    log.info("%s", why, extra={"group": group, "revision": revision})
 
 
 def _of_all(

@@ -56,7 +56,7 @@ async def take_place(
         sequence=party.sequence,
         priority=request.priority,
         groups=party.groups,
-        traceparent=request.traceparent or _current_traceparent(),
+        traceparent=request.traceparent,
     )
     guards = (modified_at(engine.keys.session(party.session), served_since),) if served_since else ()
 
@@ -126,7 +126,7 @@ async def _cleared(engine: Engine, party: Party) -> bool:
     return cleared
 
 
-def _current_traceparent() -> str:
+def current_traceparent() -> str:
     """Of the call in hand, where it is traced: so that a switch is seen in the trace of who asked for it."""
     if trace.get_current_span() is trace.INVALID_SPAN:
         return ""

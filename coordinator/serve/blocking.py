@@ -8,7 +8,7 @@ import asyncio
 from coordinator.apply.errors import EngineError
 from coordinator.decide.commands import Refusal
 from coordinator.serve import validate
-from coordinator.serve.acquire import take_place
+from coordinator.serve.acquire import current_traceparent, take_place
 from coordinator.serve.party import Party
 from coordinator.serve.seat import Event
 from coordinator.serve.services import Services
@@ -68,6 +68,7 @@ class BlockingAcquire:
         """Errors are kept for `run`: this goes on when the caller has left."""
         try:
             services, process = self._services, self._session.value.process
+            self._request.traceparent = self._request.traceparent or current_traceparent()
             await take_place(services.engine, self._party, self._request, process, self._gave_up, _untold)
         except (Refusal, LedgerError, EngineError, EtcdError) as error:
             self._ending = error

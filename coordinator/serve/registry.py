@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 from coordinator.decide.commands import Refusal
@@ -65,13 +66,20 @@ class Registry:
     def spawn(self, write: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
         """Begin a write that goes on although its caller may leave. `drain` waits for it; its failure is logged."""
         task = asyncio.create_task(write, name=name)
-        self.adopt(task)
-        return task
-
-    def adopt(self, task: asyncio.Task[Any]) -> None:
-        """As `spawn`, for a task that begins a write now."""
         self._writes.add(task)
         task.add_done_callback(self._written)
+        return task
+
+    @contextlib.contextmanager
+    def writing(self, task: asyncio.Task[Any]) -> Iterator[None]:
+        """As `spawn`, for what the running ``task`` does inside."""
+        self._writes.add(task)
+        try:
+            yield
+        except BaseException:
+            task.add_done_callback(self._written)
+            raise
+        self._writes.discard(task)
 
     async def drain(self, within: float) -> None:
         """Send everybody to another replica, and wait at most so many seconds for writes in flight."""

@@ -23,7 +23,7 @@ from coordinator.decide.commands import Refusal
 from coordinator.decide.view import GroupView
 from coordinator.errors import INTERNAL, answer_to
 from coordinator.serve import validate
-from coordinator.serve.acquire import take_place
+from coordinator.serve.acquire import current_traceparent, take_place
 from coordinator.serve.outbox import Outbox
 from coordinator.serve.party import Party
 from coordinator.serve.seat import Event, refused
@@ -57,6 +57,7 @@ class SessionStream:
         self._engine = services.engine
         self._context = context
         self._live = Live("", None, 0, 0)
+        self._traceparent = current_traceparent()  # all of the stream is one call
         self._parties: dict[int, Party] = {}
         self._gave_up: dict[int, asyncio.Event] = {}
         self._last: dict[int, asyncio.Task[None]] = {}  # the newest request of each acquire
@@ -213,6 +214,7 @@ class SessionStream:
             party = self._party(request.sequence, request.job, request.groups)
             gave_up = self._gave_up[request.sequence] = asyncio.Event()
             live = self._live
+            request.traceparent = request.traceparent or self._traceparent
             await take_place(self._engine, party, request, live.process, gave_up, self._put, served_since=live.mod)
         except (Refusal, LedgerError, EngineError) as error:
             self._drop(request.sequence)
@@ -313,11 +315,11 @@ class SessionStream:
         task = asyncio.current_task()
         assert task is not None
         task.set_name(f"{what} {sequence or ''} of session {self._live.session}")
-        self._services.registry.adopt(task)
         before = self._last.get(sequence)
         if sequence:
             self._last[sequence] = task
-        await self._carry_out(request if before is None else _after(before, request), sequence)
+        with self._services.registry.writing(task):
+            await self._carry_out(request if before is None else _after(before, request), sequence)
 
     async def _carry_out(self, request: Coroutine[Any, Any, None], sequence: int) -> None:
         """A client that waits for what fails has to be told: the stream ends with it."""

@@ -106,7 +106,7 @@ class GroupCommit:
 
     def _ended(self) -> None:
         self._in_flight -= 1
-        while self._in_flight < self._most and (batch := self._gather()):
+        while self._waiting and self._in_flight < self._most and (batch := self._gather()):
             self._in_flight += 1
             task = asyncio.get_running_loop().create_task(self._send(batch), name="transactions together")
             self._sending.add(task)

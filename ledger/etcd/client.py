@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from random import Random, SystemRandom
 from types import TracebackType
@@ -29,6 +29,7 @@ from ledger.etcd.records import (
     PutResult,
     RangeResult,
     TxnResult,
+    WatchBatch,
 )
 from ledger.etcd.security import Security
 from ledger.etcd.transport import Around, Transport
@@ -234,6 +235,7 @@ class EtcdClient:
         progress_notify: bool = False,
         cluster_id: int = 0,
         timeout: float | None = None,
+        deliver: Callable[[WatchBatch], Awaitable[None]] | None = None,
     ) -> Watch:
         """Watch all keys that begin with `key`: `async with client.watch(...) as batches: async for batch in
         batches`.
@@ -246,6 +248,7 @@ class EtcdClient:
                 otherwise).
             cluster_id: of the list; another cluster raises `ClusterChanged`. 0: that of the first answer.
             timeout: seconds until a member must have confirmed the watch on entering; None: the client's.
+            deliver: called with each batch in turn, in place of an iteration. What it raises ends the watch.
         """
         watch = Watch(
             self._transport,
@@ -257,6 +260,7 @@ class EtcdClient:
             cluster_id=cluster_id,
             timeout=self._transport.timeout if timeout is None else timeout,
             on_close=self._watches.discard,
+            deliver=deliver,
         )
         self._watches.add(watch)
         return watch

@@ -7,14 +7,15 @@ compacted, etcd cancelled it, the cluster is another one) it raises; the caller 
 that revision + 1. While it resumes it is merely silent: whoever must know asks `live` and `heard_at`.
 
 One task reads the stream for as long as the watch is open, so that a caller may give up waiting for a batch
-without losing it. Keep few: each watch is a stream of its own.
+without losing it; who is at its work on each batch anyhow has it delivered by that task, which saves a task's
+wake-up for each. Keep few: each watch is a stream of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +47,14 @@ _BATCHES_AHEAD = 256
 _LOGINS_IN_A_ROW = 3
 
 
+class _NotTaken(Exception):
+    """What a batch was delivered to has failed: nothing of etcd's, whatever error it is."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(f"a batch was not taken: {why!r}")
+        self.why = why
+
+
 class Watch:
     """Async context manager and iterator of `WatchBatch`. Made by `EtcdClient.watch`.
 
@@ -71,6 +80,7 @@ class Watch:
         cluster_id: int,
         timeout: float,
         on_close: Callable[[Watch], None],
+        deliver: Callable[[WatchBatch], Awaitable[None]] | None = None,
     ) -> None:
         self.live = False
         self.breaks = 0
@@ -83,6 +93,8 @@ class Watch:
         self._cluster_id = cluster_id
         self._timeout = timeout
         self._on_close = on_close
+        self._deliver = deliver
+        self._entered = asyncio.Event()
         self._backoff = transport.backoff()
         self._ready: asyncio.Queue[WatchBatch | EtcdError] = asyncio.Queue(_BATCHES_AHEAD)
         self._confirmed = asyncio.Event()
@@ -105,6 +117,7 @@ class Watch:
         if self._end is not None:
             await self.close()
             raise self._end
+        self._entered.set()
         return self
 
     async def __aexit__(
@@ -129,6 +142,14 @@ class Watch:
         if isinstance(item, EtcdError):
             raise item
         return item
+
+    async def ended(self) -> None:
+        """For who has batches delivered: wait for the end, and raise as `__anext__`, or what `deliver` has raised."""
+        assert self._task is not None
+        await asyncio.wait({self._task})
+        if not self._task.cancelled() and isinstance(fault := self._task.exception(), _NotTaken):
+            raise fault.why
+        raise self._end or Closed("the watch was closed")
 
     async def request_progress(self) -> None:
         """Ask for a batch without events that says how far the watch is. None comes while the watch is
@@ -236,7 +257,16 @@ class Watch:
             # The header of events tells how far the store is; an earlier revision may still be under way.
             revision = events[-1].kv.mod_revision if events else response.header.revision
             self.next_revision = max(self.next_revision, revision + 1)
-            await self._ready.put(WatchBatch(records.header(response.header), revision, events))
+            batch = WatchBatch(records.header(response.header), revision, events)
+            if self._deliver is None:
+                await self._ready.put(batch)
+                continue
+            if not self._entered.is_set():
+                await self._entered.wait()
+            try:
+                await self._deliver(batch)
+            except Exception as error:
+                raise _NotTaken(error) from error
 
     async def _read(self, stream: WatchStream) -> pb.WatchResponse:
         response = await stream.read()

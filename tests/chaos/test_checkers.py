@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from chaos.checkers import LONGEST_WAIT, Evidence, judge
 from chaos.dev.lines import Asked, Granted, Line, Trouble, Yielded
@@ -136,7 +137,7 @@ def test_a_job_that_cannot_be_taken_off_may_go_first() -> None:
     kept = TURNS[1].turn
     assert kept is not None
     for job, wrong in (("b", set[str]()), ("a", {"no place lost"})):
-        pinned = replace(TURNS[1], turn=replace(kept, pinned=Pinned(job=job, reason="it cannot be saved")))
+        pinned = replace(TURNS[1], turn=structs.replace(kept, pinned=Pinned(job=job, reason="it cannot be saved")))
         assert promises(replace(SOUND, turns=[TURNS[0], pinned, TURNS[2]], tickets=tickets)) == wrong
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ledger.codec import encode
 from ledger.records import JobProcesses, Processes, ProcessRecord, ProcessState, Registered

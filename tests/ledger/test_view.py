@@ -12,6 +12,7 @@ import pytest
 import ledger.view
 from ledger.embedded import EtcdCluster
 from ledger.etcd import EtcdClient
+from ledger.etcd.errors import Unavailable
 from ledger.view import Changes, LedgerView
 from tests.support.etcd_source import TestEtcd
 from tests.support.etcdctl import etcdctl, restore
@@ -219,8 +220,9 @@ async def test_a_break_is_counted_and_a_resync_is_none(etcd: TestEtcd, prefix: b
         await view.close()
 
 
+@pytest.mark.parametrize("fault", [RuntimeError("a fault of the listener"), Unavailable("as etcd's", ambiguous=False)])
 async def test_what_a_listener_failed_to_take_is_told_again(
-    etcd: TestEtcd, prefix: bytes, caplog: pytest.LogCaptureFixture
+    etcd: TestEtcd, prefix: bytes, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
     copy, faults = Copy(), 2
 
@@ -228,7 +230,7 @@ async def test_what_a_listener_failed_to_take_is_told_again(
         nonlocal faults
         if faults and any(change.key == prefix + b"bad" for change in changes.changes):
             faults -= 1
-            raise RuntimeError("a fault of the listener")
+            raise fault
         copy.take(changes)
 
     async with EtcdClient(etcd.endpoints) as client:
@@ -240,7 +242,7 @@ async def test_what_a_listener_failed_to_take_is_told_again(
         last = await client.delete(prefix + b"bad")
         await view.reached(last.revision, DEADLINE)
         assert copy.keys == {}
-        assert "RuntimeError: a fault of the listener" in caplog.text
+        assert str(fault) in caplog.text
         await view.close()
 
 

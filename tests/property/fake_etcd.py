@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -225,8 +225,10 @@ class FakeClient:
             raise Unavailable("the connection broke", ambiguous=True)
         return results
 
-    def watch(self, prefix: bytes, start: int, *, cluster_id: int = 0) -> FakeWatch:
-        return FakeWatch(self, prefix, start, cluster_id)
+    def watch(
+        self, prefix: bytes, start: int, *, cluster_id: int, deliver: Callable[[WatchBatch], Awaitable[None]]
+    ) -> FakeWatch:
+        return FakeWatch(self, prefix, start, cluster_id, deliver)
 
     async def _travel(self) -> None:
         await asyncio.sleep(self.slow)
@@ -237,7 +239,15 @@ class FakeClient:
 class FakeWatch:
     """Delivers every change from ``start`` on, in order, in whole revisions; or ends with an error."""
 
-    def __init__(self, client: FakeClient, prefix: bytes, start: int, cluster_id: int) -> None:
+    def __init__(
+        self,
+        client: FakeClient,
+        prefix: bytes,
+        start: int,
+        cluster_id: int,
+        deliver: Callable[[WatchBatch], Awaitable[None]],
+    ) -> None:
+        self._deliver = deliver
         self.error: Exception | None = None
         self.breaks = 0
         self._client, self._prefix, self._next, self._cluster_id = client, prefix, start, cluster_id
@@ -257,17 +267,15 @@ class FakeWatch:
     ) -> None:
         self._client._watches.discard(self)
 
-    def __aiter__(self) -> FakeWatch:
-        return self
-
-    async def __anext__(self) -> WatchBatch:
+    async def ended(self) -> None:
         while True:
             if self.error is not None:
                 raise self.error
             batch = None if self._client.away else self._batch()
             if batch is not None:
-                return batch
-            await self._client.moved()
+                await self._deliver(batch)
+            else:
+                await self._client.moved()
 
     def _batch(self) -> WatchBatch | None:
         store, ahead = self._client.store, self._client.ahead

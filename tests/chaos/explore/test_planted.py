@@ -8,10 +8,11 @@ the hand might. The search must then end in the invariant that the bug breaks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import chaos.explore.bridge
 import coordinator.apply.transaction

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import coordinator.decide.commands
 from chaos.explore import agents, bridge, clients, symmetry
@@ -131,7 +132,7 @@ def test_the_plain_search_breaks_where_the_short_one_does(monkeypatch: pytest.Mo
 
     def into_any_queue(view: Any, job: str, ticket: Any) -> Any:
         found = right(view, job, ticket)
-        return replace(found, queue_empty=False) if isinstance(found, Decision) else found
+        return structs.replace(found, queue_empty=False) if isinstance(found, Decision) else found
 
     monkeypatch.setattr(coordinator.decide.commands, "acquire", into_any_queue)
     with pytest.raises(Broken, match="invariant 6"):
