@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -18,6 +19,9 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 DEFAULT_PREFIX = "/timeslice/"
+
+_REMEMBERED = 1 << 15
+"""Keys, the least used of which are forgotten: of some thousand groups."""
 
 
 def check_name(kind: str, name: str) -> str:
@@ -68,6 +72,9 @@ class Keys:
     def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
         self.prefix = prefix if prefix.endswith("/") else prefix + "/"
         self._head = self.prefix.encode()
+        # The same few keys are made and read at each step.
+        self._key = lru_cache(_REMEMBERED)(self._make)
+        self.place = lru_cache(_REMEMBERED)(self._place)
 
     @property
     def root(self) -> bytes:
@@ -130,7 +137,7 @@ class Keys:
     def registered(self, node: str, group: str, job: str) -> bytes:
         return self._key("nodes", node, "registered", group, job)
 
-    def place(self, key: bytes) -> Place | None:
+    def _place(self, key: bytes) -> Place | None:
         """What ``key`` names, or None for a key that is none of ours."""
         if not key.startswith(self._head):
             return None
@@ -170,5 +177,5 @@ class Keys:
             case _:
                 return None
 
-    def _key(self, *parts: str) -> bytes:
+    def _make(self, *parts: str) -> bytes:
         return (self.prefix + "/".join(parts)).encode()

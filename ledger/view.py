@@ -145,10 +145,14 @@ class LedgerView:
         for the answer would have it that much later. A hint: `ANSWER_FIRST` is the longest that it holds for, and who
         waits for a revision does not wait for this.
         """
+        self.rest_no_longer()
+        return Writing(self._writes, key)
+
+    def rest_no_longer(self) -> None:
+        """The answers have reached who has asked, or somebody asks anew: what rested for their sake is told."""
         for write in tuple(self._writes.values()):
             if write.rests:
                 write.end()
-        return Writing(self._writes, key)
 
     def keys(self) -> Sequence[bytes]:
         return tuple(self._copy)

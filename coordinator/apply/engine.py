@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -72,7 +72,7 @@ class Engine:
         self.view = LedgerView(client, keys.root, self._changed)
         self.picture = Picture(keys, lambda: self.view.live)
         self._floors: dict[str, int] = {}  # by group: the revision of our own last write to it
-        self._turning: Counter[str] = Counter()  # by group: commands that write its turn at this moment
+        self._turning: dict[str, int] = {}  # by group: commands that write its turn at this moment
         self._workers: dict[str, GroupWorker] = {}
         self._listeners: set[Callable[[frozenset[str]], None]] = set()
         self._sessions_listeners: set[Callable[[frozenset[str]], None]] = set()
@@ -204,7 +204,7 @@ class Engine:
     ) -> int | None:
         """As `write`. Nothing is decided about the group meanwhile, since one of the two would lose its guard."""
         name = view.name
-        self._turning[name] += 1
+        self._turning[name] = self._turning.get(name, 0) + 1
         try:
             with self.view.writing(self.keys.turn(name)) as writing:
                 revision = await self.write(view, decision, deadline, guards)

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from coordinator.decide.commands import Refusal
@@ -70,12 +69,11 @@ class Registry:
         task.add_done_callback(self._written)
         return task
 
-    @contextlib.contextmanager
-    def writing(self, task: asyncio.Task[Any]) -> Iterator[None]:
-        """As `spawn`, for what the running ``task`` does inside."""
+    async def carry_out(self, task: asyncio.Task[Any], write: Coroutine[Any, Any, None]) -> None:
+        """As `spawn`, by a task that runs already."""
         self._writes.add(task)
         try:
-            yield
+            await write
         except BaseException:
             task.add_done_callback(self._written)
             raise

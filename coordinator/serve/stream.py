@@ -66,7 +66,7 @@ class SessionStream:
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(context.write)
         self._put = self._outbox.put
-        self._wake = asyncio.Event()
+        self._looking: asyncio.Handle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._unlisten: dict[str, Callable[[], None]] = {}
         self._ending: asyncio.Future[Exception | None] = self._loop.create_future()
@@ -90,17 +90,14 @@ class SessionStream:
         try:
             await self._greet()
             self._services.registry.enter(self, self._live.session)
-            unsubscribe = self._engine.subscribe_session(self._live.session, self._wake_soon)
-            self._wake.set()
-            workers = [
-                asyncio.create_task(work(), name=f"session {self._live.session}: {work.__name__}")
-                for work in (self._outbox.run, self._watch)
-            ]
-            for worker in workers:
-                worker.add_done_callback(self._worker_ended)
+            unsubscribe = self._engine.subscribe_session(self._live.session, self._look_soon)
+            self._look_soon()
+            writer = asyncio.create_task(self._outbox.run(), name=f"session {self._live.session}: write")
+            writer.add_done_callback(self._writer_ended)
+            workers.append(writer)
             self._read_next()
             error = await self._ending
-            await self._flush(workers[0])
+            await self._flush(writer)
         finally:
             self._services.registry.leave(self, self._live.session)
             if unsubscribe is not None:
@@ -205,7 +202,7 @@ class SessionStream:
         known = self._parties.get(request.sequence)
         if known is not None and not known.over:
             known.tell_again()
-            self._wake.set()
+            self._look_soon()
             return
         try:
             validate.acquire(request)
@@ -225,11 +222,12 @@ class SessionStream:
             if party.granted_at_once:
                 for event in party.look(self._engine.picture, self._engine.clock()):
                     await self._outbox.tell(event)
+                self._engine.view.rest_no_longer()
                 if not party.over:
                     return  # nothing more is to be told until its ticket changes
             for group in party.groups:
                 self._listen(group)
-            self._wake.set()
+            self._look_soon()
 
     async def _yield(self, request: coordinator_pb2.YieldRequest) -> None:
         party = self._parties.get(request.sequence)
@@ -250,7 +248,7 @@ class SessionStream:
         except EngineError as error:
             if seat is not None:
                 seat.leaving = False
-                self._wake.set()
+                self._look_soon()
             self._refuse(request.sequence, error)
         except (Refusal, LedgerError) as error:
             self._drop(request.sequence, request.group)
@@ -264,6 +262,7 @@ class SessionStream:
                 again=not isinstance(done, Applied),
             )
             await self._outbox.tell(Event(yielded=yielded))
+            self._engine.view.rest_no_longer()
             self._drop(request.sequence, request.group)
 
     async def _cancel(self, sequence: int) -> None:
@@ -318,8 +317,8 @@ class SessionStream:
         before = self._last.get(sequence)
         if sequence:
             self._last[sequence] = task
-        with self._services.registry.writing(task):
-            await self._carry_out(request if before is None else _after(before, request), sequence)
+        ordered = request if before is None else _after(before, request)
+        await self._services.registry.carry_out(task, self._carry_out(ordered, sequence))
 
     async def _carry_out(self, request: Coroutine[Any, Any, None], sequence: int) -> None:
         """A client that waits for what fails has to be told: the stream ends with it."""
@@ -336,28 +335,33 @@ class SessionStream:
 
     # ------------------------------------------------------------------------------------------------ events
 
-    def _wake_soon(self) -> None:
-        """Something of the session has changed. Where that is known for a request's sake, the request goes first."""
-        self._loop.call_soon(self._wake.set)
+    def _look_soon(self) -> None:
+        """Something may have to be told. Where that is known for a request's sake, the request goes first."""
+        if self._looking is None and not self._ending.done():  # a request may outlive its stream
+            self._looking = self._loop.call_soon(self._look)
 
-    async def _watch(self) -> None:
-        """Tell what changes for the session's acquires."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._session_over():
-                return
-            now = self._engine.clock()
-            for sequence, party in tuple(self._parties.items()):
-                had_failed = party.failure is not None
-                for event in party.look(self._engine.picture, now):
-                    self._put(event)
-                if party.failure is not None and not had_failed:
-                    self._in_order(sequence, self._fail(party, party.failure))
-                elif party.over and party.seats and party.failure is None:
-                    self._drop(sequence)
-            waits = [party.due_in(now) for party in self._parties.values()]
-            self._look_again([wait for wait in waits if wait is not None])
+    def _look(self) -> None:
+        self._looking = None
+        try:
+            self._tell()
+        except Exception as error:  # noqa: BLE001 - the stream ends with it
+            self.end(error)
+
+    def _tell(self) -> None:
+        """Tell what has changed for the session's acquires."""
+        if self._session_over():
+            return
+        now = self._engine.clock()
+        for sequence, party in tuple(self._parties.items()):
+            had_failed = party.failure is not None
+            for event in party.look(self._engine.picture, now):
+                self._put(event)
+            if party.failure is not None and not had_failed:
+                self._in_order(sequence, self._fail(party, party.failure))
+            elif party.over and party.seats and party.failure is None:
+                self._drop(sequence)
+        waits = [party.due_in(now) for party in self._parties.values()]
+        self._look_again([wait for wait in waits if wait is not None])
 
     def _session_over(self) -> bool:
         """Whether the session's key is gone, or another replica has it.
@@ -392,7 +396,7 @@ class SessionStream:
             self._later.cancel()
             self._later = None
         if waits:
-            self._later = self._loop.call_later(min(waits), self._wake.set)
+            self._later = self._loop.call_later(min(waits), self._look_soon)
 
     async def _flush(self, writer: asyncio.Task[None]) -> None:
         """Let the client have what was put before the end; not for long, since it may not be listening."""
@@ -415,7 +419,7 @@ class SessionStream:
     def _listen(self, group: str) -> None:
         """Have places in the queue and switches told; that a ticket of the session has changed is told anyhow."""
         if group not in self._unlisten and not self._ending.done():  # a request may outlive its stream
-            self._unlisten[group] = self._services.bell.listen(group, self._wake.set)
+            self._unlisten[group] = self._services.bell.listen(group, self._look_soon)
 
     def _give_up(self, sequence: int) -> None:
         """End a wait without a place; one that has a place ends by the cancel that follows."""
@@ -439,8 +443,9 @@ class SessionStream:
         for worker in workers:
             worker.cancel()
         self._ending.cancel()  # where it has not been set: its task was cancelled, or the greeting failed
-        if self._about_to_read is not None:
-            self._about_to_read.cancel()
+        for handle in (self._about_to_read, self._looking):
+            if handle is not None:
+                handle.cancel()
         self._look_again([])
         for sequence in tuple(self._gave_up):
             self._give_up(sequence)
@@ -448,9 +453,9 @@ class SessionStream:
             unlisten()
         self._unlisten.clear()
 
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        if not worker.cancelled():
-            error = worker.exception()
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled():
+            error = writer.exception()
             self.end(error if isinstance(error, Exception) else None)
 
 

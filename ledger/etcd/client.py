@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
@@ -40,10 +39,6 @@ PAGE = 1_000
 """Keys read in one request; a longer list takes several, all at the revision of the first."""
 
 
-def _nothing(_method: str) -> AbstractContextManager[object]:
-    return contextlib.nullcontext()
-
-
 class EtcdClient:
     """One client for each process and cluster. To be made in, and used from, one event loop.
 
@@ -70,7 +65,7 @@ class EtcdClient:
         security: Security | None = None,
         timeout: float = 5.0,
         clock: Clock = boottime,
-        around: Around = _nothing,
+        around: Around | None = None,
         random: Random | None = None,
     ) -> None:
         self._random = random or SystemRandom()

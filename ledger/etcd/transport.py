@@ -102,7 +102,7 @@ class Transport:
         *,
         timeout: float,
         clock: Clock,
-        around: Around,
+        around: Around | None,
         random: Random,
     ) -> None:
         self.requests: Counter[str] = Counter()
@@ -143,6 +143,8 @@ class Transport:
             EtcdError: etcd's refusal, see `ledger.etcd.errors`.
         """
         deadline = self.clock() + (self.timeout if timeout is None else timeout)
+        if self._around is None:
+            return await self._attempts(method, request, method.reads or idempotent, deadline, leader, login, endpoint)
         with self._around(method.name):
             return await self._attempts(method, request, method.reads or idempotent, deadline, leader, login, endpoint)
 
@@ -156,7 +158,7 @@ class Transport:
         login: bool,
         only: str | None,
     ) -> R:
-        backoff = self.backoff()
+        backoff: Backoff | None = None
         resent = False
         logins = 0
         while True:
@@ -164,7 +166,8 @@ class Transport:
             token = ""
             try:
                 if login:
-                    token = await self._token(deadline)
+                    known = self._tokens.known
+                    token = await self._login_within(deadline) if known is None else known
                 return await self._attempt(endpoint, method, request, deadline, token, leader)
             except StaleToken as error:
                 # Refused before anything was applied.
@@ -177,6 +180,7 @@ class Transport:
                 error.ambiguous = error.ambiguous and not method.reads
                 resent = resent or error.ambiguous
                 self._endpoints.leave(endpoint)
+                backoff = backoff or self.backoff()
                 pause = backoff.next_pause()
                 if (error.ambiguous and not again) or self.clock() + pause >= deadline:
                     error.ambiguous = error.resent = resent
@@ -187,10 +191,7 @@ class Transport:
                 error.resent = resent
                 raise
 
-    async def _token(self, deadline: float) -> str:
-        known = self._tokens.known
-        if known is not None:
-            return known
+    async def _login_within(self, deadline: float) -> str:
         try:
             async with asyncio.timeout(max(0.0, deadline - self.clock())):
                 return await self._tokens.current()
