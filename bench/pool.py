@@ -33,10 +33,12 @@ class InProcessPool(HelperPool):
         self.cost: dict[str, float] = {}
         self._states: dict[int, ProcessState] = {}
         self._places: dict[int, str] = {}
+        self._attached: dict[str, list[int]] = {uuid: [] for uuid in devices}
 
     def attach(self, pid: int, device: str) -> None:
         """The process has state on the device from now on."""
         self._states[pid], self._places[pid] = ProcessState.RUNNING, device
+        self._attached[device].append(pid)
 
     async def call(
         self, name: str, pid: int, *, within: float, progress: Progress | None = None, **arguments: Any
@@ -81,14 +83,10 @@ class InProcessPool(HelperPool):
     def _look(self, devices: Sequence[str], of: Sequence[str], pids: Sequence[int]) -> object:
         """The account of ``devices``, and the states of ``pids`` and of all that is on ``of``."""
         there = {pid for uuid in of for pid in self._on(uuid)}
-        states = [(pid, state.name if (state := self._states.get(pid)) else None) for pid in sorted({*there, *pids})]
+        states = [(pid, state._name_ if (state := self._states.get(pid)) else None) for pid in sorted({*there, *pids})]
         accounts = [[uuid, _BYTES * len(here), CAPACITY, here] for uuid in devices for here in [self._on(uuid)]]
         return [accounts, states]
 
     def _on(self, uuid: str) -> list[int]:
         """The processes whose state is on the device now."""
-        return [
-            pid
-            for pid, device in self._places.items()
-            if device == uuid and self._states[pid] is not ProcessState.PARKED
-        ]
+        return [pid for pid in self._attached[uuid] if self._states[pid] is not ProcessState.PARKED]

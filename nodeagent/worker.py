@@ -17,7 +17,7 @@ from typing import Protocol
 from ledger import defaults
 from ledger.errors import LedgerError
 from ledger.etcd.errors import EtcdError
-from ledger.failpoint import FailpointError, hit
+from ledger.failpoint import FailpointError, armed, hit
 from ledger.kept import Kept
 from ledger.logs import afterwards
 from ledger.records import (
@@ -229,7 +229,8 @@ class Worker:
         written, revision = await self._until_written(order, ack, answer.processes)
         said = (self.group, ack.epoch, ack.outcome.name, ack.why or f"within {ack.took_ms} ms", written.value)
         afterwards(_log, "Group %s, epoch %d: %s %s: %s.", *said)
-        hit(f"agent.{kept.value.kind.name.lower()}.acked")
+        if armed():
+            hit(f"agent.{kept.value.kind.name.lower()}.acked")
         if written is Written.DONE:
             self._confirmed = time.monotonic()
             self._settle(ack.outcome)

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ledger.records import Device, Process, ProcessState
@@ -21,6 +21,8 @@ from nodeagent.helpers import LOOKER, HelperDied, HelperPool, HelperTimedOut
 from nodeagent.living import Living
 
 _log = logging.getLogger(__name__)
+
+_STATES = {one.name: one for one in ProcessState}
 
 _LOCK_SHARE = 0.8
 """The part of a lock's time that the driver is given; the rest is for its answer, before its helper is killed."""
@@ -52,25 +54,25 @@ class DrivenBackend:
 
     async def examine(self, *, within: float) -> None:
         """Have the driver tested; `unready` has the result."""
-        with _as_backend_error("examine", None):
+        with _AsBackendError("examine", None):
             self.unready = await self._ask("unready", LOOKER, within=within)
 
     async def devices(self, *, within: float) -> Sequence[Device]:
         if not self._devices:
-            with _as_backend_error("devices", None):
+            with _AsBackendError("devices", None):
                 answer = await self._ask("devices", LOOKER, within=within)
             self._devices = tuple(Device(uuid, size) for uuid, size in answer)
         return self._devices
 
     async def use(self, devices: Sequence[str], *, within: float) -> Sequence[DeviceUse]:
-        with _as_backend_error("use", None):
+        with _AsBackendError("use", None):
             seen = await self._look(devices, (), (), within)
         return [seen.use[one] for one in devices]
 
     async def find(self, group: str, devices: Sequence[str], known: Known, *, within: float) -> Findings:
         if self.unready:
             raise BackendError("find", None, f"{self.name} is not ready on this node: {self.unready}")
-        with _as_backend_error("find", None):
+        with _AsBackendError("find", None):
             # All devices of the node, so that a process which uses another group's too is seen.
             everything = [one.uuid for one in await self.devices(within=within)]
             missing = set(devices) - set(everything)
@@ -93,7 +95,7 @@ class DrivenBackend:
         )
         return Sight(
             {uuid: DeviceUse(uuid, used, total, tuple(there)) for uuid, used, total, there in uses},
-            {pid: state and ProcessState[state] for pid, state in states},
+            {pid: state and _STATES[state] for pid, state in states},
         )
 
     def _sort_out(
@@ -119,7 +121,7 @@ class DrivenBackend:
         return Findings(tuple(found), tuple(strangers), ours)
 
     async def check(self, process: Process, *, within: float) -> Verdict:
-        with _as_backend_error("check", process):
+        with _AsBackendError("check", process):
             refused, size = await self._ask("check", process.pid, within=within)
         return Verdict(refused, size)
 
@@ -142,11 +144,11 @@ class DrivenBackend:
     async def state(self, process: Process, *, within: float) -> ProcessState | None:
         if not procfs.alive(process):
             return None
-        with _as_backend_error("state", process):
+        with _AsBackendError("state", process):
             return (await self._look((), (), (process.pid,), within)).states[process.pid]
 
     async def kill(self, process: Process, *, within: float) -> None:
-        with _as_backend_error("kill", process):
+        with _AsBackendError("kill", process):
             try:
                 async with asyncio.timeout(within):
                     await _end(process)
@@ -190,7 +192,7 @@ class DrivenBackend:
         """
         limit = asyncio.get_running_loop().time() + within
         died = False
-        with _as_backend_error(step, process):
+        with _AsBackendError(step, process):
             while True:
                 try:
                     await self._pool.call(call, process.pid, within=_left(limit), **more)
@@ -235,15 +237,27 @@ async def _end(process: Process) -> None:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def _as_backend_error(step: str, process: Process | None) -> Iterator[None]:
-    try:
-        yield
-    except DriverError as error:
-        if isinstance(error, NoContext):
-            raise BackendError(step, process, "it has ended, or has nothing on a device", final=True) from error
-        timed_out = isinstance(error, HelperTimedOut)
-        raise BackendError(step, process, error.why, timed_out=timed_out, final=error.final) from error
-    except PermissionError as error:
-        why = f"the agent lacks a privilege ({error}); run it as root, in the host's pid namespace"
-        raise BackendError(step, process, why) from error
+class _AsBackendError:
+    """Around a step: what a driver or the kernel refuses inside is raised as a BackendError."""
+
+    __slots__ = ("_process", "_step")
+
+    def __init__(self, step: str, process: Process | None) -> None:
+        self._step, self._process = step, process
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        step, process = self._step, self._process
+        match error:
+            case NoContext():
+                raise BackendError(step, process, "it has ended, or has nothing on a device", final=True) from error
+            case DriverError():
+                timed_out = isinstance(error, HelperTimedOut)
+                raise BackendError(step, process, error.why, timed_out=timed_out, final=error.final) from error
+            case PermissionError():
+                why = f"the agent lacks a privilege ({error}); run it as root, in the host's pid namespace"
+                raise BackendError(step, process, why) from error
+            case _:
+                pass

@@ -2,7 +2,7 @@
 """One call of the driver for all who look at the same time, however many groups a node has.
 
 Who asks while a look is on its way is answered by the next one, never by that: what it sees may be older than the
-question. All who wait for the next one share it.
+question. All who wait for the next one share it. Who asks while none is on its way makes one himself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from nodeagent.backends.driver import Sight
 
@@ -35,18 +36,30 @@ class Wish:
 
 
 class Looks:
-    """Looks of one node's driver, one at a time. ``make`` has one made, and raises what goes wrong."""
+    """Looks of one node's driver, one at a time.
+
+    Args:
+        make: has one made, within the wish's time. Raises what goes wrong.
+    """
 
     def __init__(self, make: Callable[[Wish], Awaitable[Sight]]) -> None:
         self._make = make
         self._turn = asyncio.Lock()
         self._next: Wish | None = None
         self._wishes: dict[asyncio.Task[None], Wish] = {}
+        self._alone: asyncio.Task[Any] | None = None  # who makes one himself
 
     async def look(
         self, devices: Collection[str], of: Collection[str], pids: Collection[int], *, within: float
     ) -> Sight:
         """See it as it is now or later. Raises TimeoutError after ``within`` seconds, and what ``make`` raises."""
+        if self._next is None and not self._turn.locked():
+            async with self._turn:
+                self._alone = asyncio.current_task()
+                try:
+                    return await self._make(Wish(set(devices), set(of), set(pids), within))
+                finally:
+                    self._alone = None
         if self._next is None:
             self._next = Wish()
             task = asyncio.create_task(self._see(self._next))
@@ -82,6 +95,8 @@ class Looks:
 
     async def close(self) -> None:
         """No look is made from here on: who waits for one is cancelled."""
+        if self._alone is not None:
+            self._alone.cancel()
         wishes = dict(self._wishes)
         for task in wishes:
             task.cancel()

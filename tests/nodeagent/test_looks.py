@@ -26,7 +26,8 @@ class Driver:
         self.wishes.append(wish)
         self._begun.put_nowait(None)
         number = len(self.wishes)
-        await self._let.acquire()
+        async with asyncio.timeout(wish.within):
+            await self._let.acquire()
         if wish.pids == {13}:
             raise DriverError("look", 13, "no")
         return Sight({one: DeviceUse(one, number, 0, ()) for one in wish.devices}, dict.fromkeys(wish.pids))
@@ -56,24 +57,55 @@ async def test_who_asks_while_one_is_on_its_way_shares_the_next() -> None:
 async def test_each_waits_as_long_as_it_likes() -> None:
     driver = Driver()
     looks = Looks(driver.make)
+    first = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await driver.begun()
     patient = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
     with pytest.raises(TimeoutError):
         await looks.look(["d"], [], [], within=0.01)
     driver.let()
-    assert (await patient).use["d"].used_bytes == 1
-    assert driver.wishes[0].within == 30.0
+    assert (await first).use["d"].used_bytes == 1
+    driver.let()
+    assert (await patient).use["d"].used_bytes == 2
+    assert driver.wishes[1].within == 30.0
+
+
+async def test_who_looks_alone_has_a_limit_too() -> None:
+    driver = Driver()
+    looks = Looks(driver.make)
+    with pytest.raises(TimeoutError):
+        await looks.look(["d"], [], [], within=0.01)
+    driver.let()
+    assert (await looks.look(["d"], [], [], within=30.0)).use["d"].used_bytes == 2
+
+
+async def test_who_leaves_while_looking_alone_holds_up_nobody() -> None:
+    driver = Driver()
+    looks = Looks(driver.make)
+    alone = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await driver.begun()
+    other = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await asyncio.sleep(0)
+    alone.cancel()
+    await driver.begun()
+    driver.let()
+    assert (await other).use["d"].used_bytes == 2
 
 
 async def test_a_failure_is_told_to_all_who_shared_it_and_to_nobody_else() -> None:
     driver = Driver()
     looks = Looks(driver.make)
+    first = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
+    await driver.begun()
     bad = [asyncio.create_task(looks.look([], [], [13], within=30.0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    driver.let()
     await driver.begun()
     good = asyncio.create_task(looks.look(["d"], [], [], within=30.0))
     driver.let()
     driver.let()
     assert all(isinstance(one, DriverError) for one in await asyncio.gather(*bad, return_exceptions=True))
-    assert (await good).use["d"].used_bytes == 2
+    assert (await first).use["d"].used_bytes == 1
+    assert (await good).use["d"].used_bytes == 3
 
 
 async def test_none_is_made_after_the_end() -> None:
