@@ -7,6 +7,7 @@ import asyncio
 import io
 import logging
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,3 +107,60 @@ async def test_an_error_is_told_with_its_cause(log: logging.Logger, stream: Stre
     (text,) = stream.writes
     assert "it failed\nTraceback" in text
     assert text.endswith("ValueError: no such thing\n")
+
+
+async def test_a_line_that_is_said_afterwards_has_the_time_of_its_call(log: logging.Logger, stream: Stream) -> None:
+    before = time.time()
+    logs.afterwards(log, "the %s", "first", extra={"group": "g"})
+    said = time.time()
+    assert stream.writes == []
+
+    async with asyncio.timeout(_WITHIN):
+        await stream.written.wait()
+
+    (line,) = "".join(stream.writes).splitlines()
+    assert sentences(line) == ["the first"]
+    at = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S")) + int(line[20:23]) / 1000
+    assert before - 0.001 <= at <= said
+
+
+async def test_whatever_is_said_meanwhile_comes_behind_it(log: logging.Logger, stream: Stream) -> None:
+    logs.afterwards(log, "first")
+    logs.afterwards(log, "second")
+    log.info("third")
+    logs.afterwards(log, "fourth")
+    log.warning("now")
+
+    assert sentences("".join(stream.writes)) == ["first", "second", "third", "fourth", "now"]
+
+
+async def test_it_is_said_at_the_end_of_the_program(log: logging.Logger, stream: Stream) -> None:
+    logs.afterwards(log, "the last")
+    log.handlers[0].flush()  # as `logging.shutdown` does
+
+    assert sentences("".join(stream.writes)) == ["the last"]
+
+
+async def test_what_nobody_wants_to_read_is_not_said_afterwards(log: logging.Logger, stream: Stream) -> None:
+    log.setLevel(logging.WARNING)
+    logs.afterwards(log, "unheard")
+    log.warning("heard")
+
+    assert sentences("".join(stream.writes)) == ["heard"]
+
+
+def test_without_an_event_loop_it_is_said_at_once(log: logging.Logger, stream: Stream) -> None:
+    logs.afterwards(log, "one")
+    logs.afterwards(log, "two")
+
+    assert sentences("".join(stream.writes)) == ["one", "two"]
+
+
+def test_an_event_loop_that_has_ended_keeps_nothing_back(log: logging.Logger, stream: Stream) -> None:
+    async def leave() -> None:
+        logs.afterwards(log, "left behind")
+
+    asyncio.run(leave())
+    logs.say()
+
+    assert sentences("".join(stream.writes)) == ["left behind"]

@@ -108,7 +108,7 @@ async def test_who_waits_for_a_revision_waits_for_nobodys_answer(
         await view.close()
 
 
-@pytest.mark.parametrize("ends_by", ["another write", "who waits for it", "time"])
+@pytest.mark.parametrize("ends_by", ["another write", "who waits for it", "its answer", "time"])
 async def test_what_was_written_rests_until_somebody_has_use_for_it(
     etcd: TestEtcd, prefix: bytes, monkeypatch: pytest.MonkeyPatch, ends_by: str
 ) -> None:
@@ -131,6 +131,9 @@ async def test_what_was_written_rests_until_somebody_has_use_for_it(
                     await until(lambda: copy.keys == other.keys)
             case "who waits for it":
                 await view.reached(last.revision, DEADLINE / 2)
+            case "its answer":
+                view.rest_no_longer()
+                await until(lambda: copy.keys == other.keys)
             case _:
                 await until(lambda: copy.keys == other.keys)
         assert copy.keys == other.keys

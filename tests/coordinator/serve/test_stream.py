@@ -22,6 +22,7 @@ from ledger.etcd.txn import Compare
 from ledger.records import Ack, Directive, Session, TicketState
 from tests.coordinator.serve.world import PROCESS, Client, World, refused, state_of, until_seen
 from tests.support.scripted_agent import obey
+from tests.support.until import until
 from timeslice_proto.v1 import coordinator_pb2 as pb
 from timeslice_proto.v1 import records_pb2
 
@@ -378,6 +379,20 @@ async def test_who_has_given_back_its_turn_sees_so_when_it_looks(world: World, m
     async with asyncio.timeout(30):
         while (await stub.GetGroup(pb.GetGroupRequest(name="g"))).turn.yielded_token != token:
             pass  # the watch may not have brought it yet
+
+
+async def test_what_a_client_has_been_answered_rests_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger.view, "ANSWER_FIRST", 60.0)
+    monkeypatch.setattr(ledger.view, "AFTERWARDS", 60.0)
+    replica = await world.replica()
+    await world.group(replica)
+    client, picture = await world.client(replica), replica.engine.picture
+    await client.acquire(1, "a")
+    token = (await client.event("granted")).grants[0].token
+    await until(lambda: picture.turn("g") is not None and picture.turn("g").value.token == token)
+    await client.give_back(1, "a", token)
+    await client.event("yielded")
+    await until(lambda: picture.turn("g").value.yielded_token == token)
 
 
 async def test_bad_acquires_are_refused_and_the_stream_goes_on(world: World) -> None:
