@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import lru_cache
 from random import Random
 from typing import Generic, cast
 
@@ -265,9 +266,12 @@ class Transport:
         await self._endpoints.close()
 
 
-_LEADER = (("hasleader", "true"),)
-
-
-def _metadata(token: str, leader: bool) -> tuple[tuple[str, str], ...]:
-    metadata: tuple[tuple[str, str], ...] = _LEADER if leader else ()
-    return (*metadata, ("token", token)) if token else metadata
+@lru_cache(8)
+def _metadata(token: str, leader: bool) -> grpc.aio.Metadata:
+    """Made once for each token: of anything else gRPC makes one itself, call by call."""
+    metadata = grpc.aio.Metadata()
+    if leader:
+        metadata.add("hasleader", "true")
+    if token:
+        metadata.add("token", token)
+    return metadata
