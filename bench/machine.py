@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_PACKAGES = ("grpcio", "protobuf", "uvloop")
+_PACKAGES = ("grpcio", "protobuf", "msgspec")
 _GIT_SECONDS = 10.0
 
 

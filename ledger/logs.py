@@ -2,8 +2,8 @@
 """The log of a process that runs for long: sentences on the standard error, a line each, at little cost.
 
 A line is said on each step of a hand-off. So what `logging` finds out and no line says is left out; such lines are made
-several at a time, `afterwards`, which takes a fifth of what one takes that is made between two steps; and they are
-written several at a time, since each write wakes up whoever reads them. A warning takes along what was said before it;
+several at a time, `afterwards`, when no step waits for it; and they are written several at a time, since each write
+wakes up whoever reads them. A warning takes along what was said before it;
 a process that is killed outright may leave unsaid the lines of its last `GATHER` seconds.
 """
 
@@ -14,7 +14,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TextIO
 
 GATHER = 0.05
@@ -44,13 +44,18 @@ def afterwards(
         return
     now = time.time()
     _waiting.append(_Line(now, logger, message, arguments, extra))
-    if len(_waiting) == 1:
+    _gathered(say, len(_waiting), now - _waiting[0].at)
+
+
+def _gathered(act: Callable[[], None], number: int, age: float) -> None:
+    """Another line waits, the ``number``-th since the first came ``age`` seconds ago: have ``act`` called in time."""
+    if number == 1:
         try:
-            asyncio.get_running_loop().call_later(GATHER, say)
+            asyncio.get_running_loop().call_later(GATHER, act)
         except RuntimeError:
-            say()
-    elif not 0 <= now - _waiting[0].at < GATHER:
-        say()  # the event loop has had no time for it, or has ended
+            act()
+    elif not 0 <= age < GATHER:
+        act()  # the event loop has had no time for it, or has ended
 
 
 def say() -> None:
@@ -90,23 +95,14 @@ class Lines(logging.StreamHandler[TextIO]):
             say()  # it was said before
         try:
             self._lines.append(self.format(record) + self.terminator)
+            if len(self._lines) == 1:
+                self._since = record.created
             if record.levelno >= logging.WARNING:
                 self.flush()
-            elif len(self._lines) == 1:
-                self._since = record.created
-                self._flush_later()
-            elif not 0 <= record.created - self._since < GATHER:
-                self.flush()  # the event loop has had no time for it, or has ended
+            else:
+                _gathered(self.flush, len(self._lines), record.created - self._since)
         except Exception:  # noqa: BLE001 - that something cannot be said must not end what it is about
             self.handleError(record)
-
-    def _flush_later(self) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-        else:
-            loop.call_later(GATHER, self.flush)
 
     def flush(self) -> None:
         """Write what waits."""

@@ -20,6 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from ledger.etcd import EtcdClient, EventType, KeyValue, RangeResult, Watch, WatchBatch
 from ledger.etcd.errors import EtcdError
+from ledger.patience import fulfilled
 
 log = logging.getLogger(__name__)
 
@@ -125,15 +126,10 @@ class LedgerView:
         self.settle()
         if self.revision >= revision:
             return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waits += 1
         heapq.heappush(self._waiters, (revision, self._waits, future))
-        patience = loop.call_later(within, _too_late, future)  # a fifth of what `asyncio.timeout` costs
-        try:
-            await future
-        finally:
-            patience.cancel()
+        await fulfilled(future, within)
 
     def settle(self) -> None:
         """Somebody is about to look: tell what the watch has brought, whoever waits for an answer."""
@@ -239,11 +235,6 @@ class LedgerView:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():
                 future.set_result(None)
-
-
-def _too_late(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
 
 
 class Writing:

@@ -386,7 +386,7 @@ class Worker:
         self._reported = frozenset(out) | frozenset(processes.strangers)
 
     async def _wait(self, seconds: float) -> None:
-        # That time has passed is a change like any other; a bare timer, which costs a fifth of `asyncio.timeout`.
+        # That time has passed is a change like any other; a bare timer, which costs half of `asyncio.timeout`.
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()

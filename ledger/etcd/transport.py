@@ -144,10 +144,11 @@ class Transport:
             EtcdError: etcd's refusal, see `ledger.etcd.errors`.
         """
         deadline = self.clock() + (self.timeout if timeout is None else timeout)
+        answer = self._attempts(method, request, method.reads or idempotent, deadline, leader, login, endpoint)
         if self._around is None:
-            return await self._attempts(method, request, method.reads or idempotent, deadline, leader, login, endpoint)
+            return await answer
         with self._around(method.name):
-            return await self._attempts(method, request, method.reads or idempotent, deadline, leader, login, endpoint)
+            return await answer
 
     async def _attempts(
         self,

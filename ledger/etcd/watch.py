@@ -93,10 +93,10 @@ class Watch:
         self._cluster_id = cluster_id
         self._timeout = timeout
         self._on_close = on_close
-        self._deliver = deliver
-        self._entered = asyncio.Event()
         self._backoff = transport.backoff()
         self._ready: asyncio.Queue[WatchBatch | EtcdError] = asyncio.Queue(_BATCHES_AHEAD)
+        self._deliver = deliver or self._ready.put
+        self._entered = asyncio.Event()
         self._confirmed = asyncio.Event()
         self._end: EtcdError | None = None
         self._stream: WatchStream | None = None
@@ -258,11 +258,7 @@ class Watch:
             revision = events[-1].kv.mod_revision if events else response.header.revision
             self.next_revision = max(self.next_revision, revision + 1)
             batch = WatchBatch(records.header(response.header), revision, events)
-            if self._deliver is None:
-                await self._ready.put(batch)
-                continue
-            if not self._entered.is_set():
-                await self._entered.wait()
+            await self._entered.wait()
             try:
                 await self._deliver(batch)
             except Exception as error:

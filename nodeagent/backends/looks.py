@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledger.patience import fulfilled
 from nodeagent.backends.driver import Sight
 
 
@@ -71,15 +72,9 @@ class Looks:
         wish.pids.update(pids)
         # The helper is ended when the most patient has lost patience; the others go before.
         wish.within = max(wish.within, within)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Sight] = loop.create_future()
+        answer: asyncio.Future[Sight] = asyncio.get_running_loop().create_future()
         wish.answers.append(answer)
-        # A bare timer: half of what `asyncio.timeout` costs, five times a switch.
-        patience = loop.call_later(within, _too_late, answer)
-        try:
-            return await answer
-        finally:
-            patience.cancel()
+        return await fulfilled(answer, within)
 
     async def _see(self, wish: Wish) -> None:
         try:
@@ -104,8 +99,3 @@ class Looks:
         for wish in wishes.values():
             for answer in wish.awaited():
                 answer.cancel()
-
-
-def _too_late(answer: asyncio.Future[Sight]) -> None:
-    if not answer.done():
-        answer.set_exception(TimeoutError())
